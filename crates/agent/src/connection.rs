@@ -18,7 +18,8 @@ use base::UnixMillis;
 use parking_lot::Mutex;
 
 use crate::definition::{ConnectionDefinition, Prioritizer};
-use crate::flowfile::{FlowFile, FlowFileId};
+use crate::flowfile::{FlowFile, FlowFileId, Weight};
+use crate::limits::SESSION_ATTRIBUTE_BYTES_MAX;
 use crate::prioritizer;
 use crate::repository::{Stock, Swapped};
 use crate::signal::Signal;
@@ -170,7 +171,8 @@ impl Connection {
         self.destination.ring();
     }
 
-    /// Takes up to `count_max` FlowFiles of up to `bytes_max` together (one at least).
+    /// Takes up to `count_max` FlowFiles of up to `bytes_max` together (one at least), and of not too
+    /// many bytes of attributes.
     pub(crate) fn take(
         &self,
         session: u64,
@@ -187,7 +189,9 @@ impl Connection {
         queue.draw();
         queue.order(&self.definition.prioritizers);
         let mut bytes = 0;
-        while taken.flow_files.len() < count_max {
+        let mut attributes = Weight::default();
+        while taken.flow_files.len() < count_max && attributes.bytes() < SESSION_ATTRIBUTE_BYTES_MAX
+        {
             let Some(next) = queue.ready.front() else {
                 break;
             };
@@ -205,6 +209,7 @@ impl Connection {
                 taken.expired.push(next.id);
             } else {
                 bytes += next.size();
+                attributes.add(&next);
                 taken.flow_files.push(next);
             }
         }

@@ -41,8 +41,9 @@ use context::Wake;
 pub use context::{Context, Waker};
 pub(crate) use node::Node;
 pub use node::{NodeStatus, QueueStatus};
+pub(crate) use task::is_passing;
 #[cfg(test)]
-pub(crate) use task::{is_passing, trigger};
+pub(crate) use task::trigger;
 
 /// What a flow runs on; outlives it.
 #[derive(Clone)]
@@ -165,7 +166,7 @@ impl Engine {
     pub(crate) fn start_held(
         ground: Ground,
         prepared: Prepared,
-        is_held: impl Fn(&str) -> bool,
+        is_held: impl Fn(&Node) -> bool,
     ) -> Result<Engine, AgentError> {
         let (mut engine, workers) = Engine::assemble(ground, prepared);
         engine.hold(is_held);

@@ -99,6 +99,18 @@ impl Attributes {
         }
     }
 
+    /// The value of the attribute at `index`, by name.
+    pub(crate) fn value_at(&self, index: usize) -> Option<&str> {
+        self.0.get(index).map(|(_, value)| value.as_ref())
+    }
+
+    /// Sets the value of the attribute at `index`, by name; nothing where there is none.
+    pub(crate) fn set_at(&mut self, index: usize, value: String) {
+        if let Some((_, known)) = self.0.get_mut(index) {
+            *known = value.into();
+        }
+    }
+
     /// Removes every attribute whose name `gone` accepts.
     pub fn remove(&mut self, mut gone: impl FnMut(&str) -> bool) {
         self.0.retain(|(name, _)| !gone(name));
@@ -116,6 +128,28 @@ impl Attributes {
         self.0
             .iter()
             .map(|(name, value)| (name.as_ref(), value.as_ref()))
+    }
+}
+
+/// Counts bytes of attributes; those that neighbors share count once.
+#[derive(Debug, Default)]
+pub(crate) struct Weight {
+    bytes: usize,
+    last: Option<Arc<Attributes>>,
+}
+
+impl Weight {
+    pub(crate) fn add(&mut self, flow_file: &FlowFile) {
+        let attributes = &flow_file.attributes;
+        let is_known = |last: &Arc<Attributes>| Arc::ptr_eq(last, attributes);
+        if !self.last.as_ref().is_some_and(is_known) {
+            self.bytes += attributes.bytes() + std::mem::size_of::<FlowFile>();
+            self.last = Some(Arc::clone(attributes));
+        }
+    }
+
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
     }
 }
 

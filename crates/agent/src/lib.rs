@@ -71,6 +71,8 @@ mod cut_tests;
 #[cfg(test)]
 mod flow_tests;
 #[cfg(test)]
+mod large_tests;
+#[cfg(test)]
 mod measure;
 #[cfg(test)]
 mod repository_tests;
@@ -85,4 +87,4 @@ mod testing;
 
 pub use bulletins::{Bulletin, Bulletins, Level};
 pub use error::AgentError;
-pub use logs::Logs;
+pub use logs::{Logs, RollingFile};

@@ -134,6 +134,17 @@ pub const PROVENANCE_SEGMENT_BYTES_MAX: u64 = 32 << 20;
 /// FlowFiles that one session takes or makes: bounds its memory and its frame.
 pub const SESSION_FLOW_FILES_MAX: usize = 20_000;
 
+/// Bytes of attributes that one session takes or sends on before it is committed: with each FlowFile's
+/// own they stand in memory several times over.
+pub const SESSION_ATTRIBUTE_BYTES_MAX: usize = 16 << 20;
+
+/// Bytes of attributes of one transaction between agents, which is one session whatever a peer puts
+/// into it.
+pub const TRANSACTION_ATTRIBUTE_BYTES_MAX: usize = 128 << 20;
+
+/// Bytes of what a session did from which on it is written in several frames: far below a segment.
+pub const COMMIT_PIECE_BYTES: u64 = 1 << 20;
+
 /// Content bytes kept in memory so that a processor which keeps up never reads the disk.
 pub const HOT_CONTENT_BYTES_MAX: u64 = 12 << 20;
 

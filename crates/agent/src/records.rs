@@ -1,6 +1,6 @@
 //! The bytes of a repository's frames. No IO.
 //!
-//! All frames of kinds [`COMMIT`] and [`SNAPSHOT`] hold a `u32` length, so many bytes of
+//! All frames of kinds [`COMMIT`], [`SNAPSHOT`] and [`PIECE`] hold a `u32` length, so many bytes of
 //! operations, then content. The length's highest bit says that the operations are sealed (see
 //! [`crate::sealing`]). Numbers in operations are LEB128, signed ones zigzagged; texts and bytes
 //! have their length first.
@@ -20,6 +20,9 @@
 //! | 12 swapped | as 11, with the frame's position first and without puts: a snapshot's word of it |
 //! | 13 swap in | position of the frame: its FlowFiles are no longer there; puts that follow in this frame stand at their connection's front |
 //! | 10 part | which frame of its snapshot this is, from zero on: where one is missing, all are |
+//! | 14 piece | which piece of its commit this frame is, from zero on, and the position of piece zero (in piece zero itself: 0) |
+//! | 15 pieces | position of piece zero, how many: their operations come first |
+//! | 16 put like | as 3, without connection, attributes and entry: those of the group before it in this frame, changed by: entry's difference, attributes that differ; for each the difference of its index to the last one's, bytes of its value that stay, the rest of its value |
 //!
 //! A claim is 0 (none), 1 and its offset and length in this frame's content, 2 and its position
 //! and length, 3 and the length of what was only in memory, 4 or 5: as 1 and 2, and the CRC32C
@@ -30,16 +33,22 @@
 //! operations' length: 1 begins, 2 ends. A whole snapshot replaces all that stood before it, one
 //! without its end is passed over. Recovery takes frames in order; a commit is one frame, so it
 //! is there whole or not at all.
+//!
+//! Operations of a commit that are more than one frame should hold stand in pieces before it: these
+//! say nothing by themselves, and all of it is true with the commit's own frame, which names them.
+//! Frames of others may stand between them, but no snapshot and no pieces of another commit.
 
 mod reader;
 mod writer;
+
+use std::sync::Arc;
 
 use base::UnixMillis;
 use journal::Position;
 
 use crate::flowfile::Attributes;
 
-pub(crate) use reader::{Reader, needed_content, read};
+pub(crate) use reader::{Reader, needed_content, needed_pieces, piece_of, read};
 pub(crate) use writer::{Writer, number, text};
 
 /// Frame kind: a session's commit.
@@ -48,6 +57,8 @@ pub(crate) const COMMIT: u8 = 1;
 pub(crate) const SNAPSHOT: u8 = 2;
 /// Frame kind: content alone, in a content journal.
 pub(crate) const CONTENT: u8 = 3;
+/// Frame kind: operations of a commit that comes behind it.
+pub(crate) const PIECE: u8 = 4;
 /// Version of all.
 pub(crate) const VERSION: u8 = 1;
 /// Snapshot flag: everything before is replaced.
@@ -103,7 +114,7 @@ pub(crate) struct ViewAt {
 #[derive(Clone, Debug)]
 pub(crate) struct Group<'a> {
     pub(crate) connection: &'a str,
-    pub(crate) attributes: Attributes,
+    pub(crate) attributes: Arc<Attributes>,
     pub(crate) entry: UnixMillis,
 }
 
@@ -169,3 +180,13 @@ const OP_PART: u8 = 10;
 const OP_SWAP_OUT: u8 = 11;
 const OP_SWAPPED: u8 = 12;
 const OP_SWAP_IN: u8 = 13;
+const OP_PIECE: u8 = 14;
+const OP_PIECES: u8 = 15;
+const OP_PUT_LIKE: u8 = 16;
+
+/// Bytes of attributes up to which others are told by their differences: what is read takes so much
+/// memory for a few bytes.
+const LIKE_BYTES_MAX: usize = 16 << 10;
+
+/// Attributes of one FlowFile up to which that is done.
+const LIKE_COUNT_MAX: usize = 256;

@@ -14,6 +14,10 @@ use crate::content::Content;
 use crate::definition::ConnectionDefinition;
 use crate::flowfile::{Attributes, FlowFile, FlowFileId};
 use crate::provenance::{EventKind, Events, Filter};
+mod numbers;
+mod order;
+mod unreadable;
+
 use crate::repository::{
     Commit, ContentKind, FlowFileKind, ProvenanceKind, Put, Repository, RepositoryLimits,
     RepositoryOptions,
@@ -39,6 +43,8 @@ fn open_as(dir: &Path, options: RepositoryOptions) -> Arc<Repository> {
         pinned_bytes_max: 96 << 10,
         content_pinned_bytes_max: 96 << 10,
         reserve_bytes: 4 << 10,
+        // Half of the commits are written in several frames.
+        piece_bytes: 300,
         ..RepositoryLimits::default()
     };
     let options = RepositoryOptions { limits, ..options };

@@ -169,6 +169,7 @@ fn hold(dir: &Path, kind: &Kind, made: &BTreeMap<u64, Made>, place: &str, harm: 
 fn open(dir: &Path, kind: &Kind) -> Result<HandFlow, String> {
     let limits = RepositoryLimits {
         segment_bytes: 32 << 10,
+        piece_bytes: 300,
         snapshot_bytes_min: 8 << 10,
         pinned_bytes_max: 1 << 20,
         content_pinned_bytes_max: 16 << 10,

@@ -20,10 +20,11 @@ use parking_lot::Mutex;
 use crate::content::{Claim, Content, ContentReader, ContentWriter, NoRoom};
 use crate::engine::Node;
 use crate::expression::Scope;
-use crate::flowfile::{Attributes, FlowFile, FlowFileId};
+use crate::flowfile::{Attributes, FlowFile, FlowFileId, Weight};
 use crate::limits::{
     CLAIM_BYTES_MAX, CONTENT_PIECE_BYTES, CONTENT_READ_BYTES_MAX, CONTENT_VIEWS_MAX,
-    PROCESSOR_STATE_BYTES_MAX, SESSION_CONTENT_BYTES_MAX, SESSION_FLOW_FILES_MAX, VOLATILE_WAIT,
+    PROCESSOR_STATE_BYTES_MAX, SESSION_ATTRIBUTE_BYTES_MAX, SESSION_CONTENT_BYTES_MAX,
+    SESSION_FLOW_FILES_MAX, VOLATILE_WAIT,
 };
 use crate::processors::ProcessorError;
 use crate::provenance::{EventKind, Events, Run};
@@ -39,6 +40,8 @@ pub struct ProcessSession<'n> {
     /// FlowFiles that the session holds and has not disposed of.
     held: usize,
     content_bytes: u64,
+    /// Attributes of what it sends on.
+    attributes: Weight,
     /// New claims that are not written yet.
     claims: Vec<Arc<Claim>>,
     events: Events,
@@ -70,6 +73,7 @@ impl<'n> ProcessSession<'n> {
             number: SESSIONS.fetch_add(1, Ordering::Relaxed),
             held: 0,
             content_bytes: 0,
+            attributes: Weight::default(),
             claims: Vec::new(),
             events: Events::default(),
             damaged: Arc::default(),
@@ -397,6 +401,7 @@ impl<'n> ProcessSession<'n> {
     pub fn transfer(&mut self, flow_file: FlowFile, relationship: usize) {
         self.held -= 1;
         self.is_dirty = true;
+        self.attributes.add(&flow_file);
         match self.transfers.last_mut() {
             Some(last) if last.relationship == relationship && !last.penalized => {
                 last.flow_files.push(flow_file);
@@ -413,6 +418,7 @@ impl<'n> ProcessSession<'n> {
     pub fn transfer_all(&mut self, flow_files: Vec<FlowFile>, relationship: usize) {
         self.held -= flow_files.len();
         self.is_dirty |= !flow_files.is_empty();
+        flow_files.iter().for_each(|sent| self.attributes.add(sent));
         self.transfers.push(Transfer {
             relationship,
             penalized: false,
@@ -424,6 +430,7 @@ impl<'n> ProcessSession<'n> {
     pub fn transfer_penalized(&mut self, flow_file: FlowFile, relationship: usize) {
         self.held -= 1;
         self.is_dirty = true;
+        self.attributes.add(&flow_file);
         self.transfers.push(Transfer {
             relationship,
             penalized: true,
@@ -534,11 +541,17 @@ impl<'n> ProcessSession<'n> {
         Ok(ids)
     }
 
+    /// Bytes of attributes of what it sends on, about.
+    pub(crate) fn attribute_bytes(&self) -> usize {
+        self.attributes.bytes()
+    }
+
     /// Whether it holds so much that it should be committed before it takes more.
     pub(crate) fn is_large(&self) -> bool {
         let sent: usize = self.transfers.iter().map(|t| t.flow_files.len()).sum();
         sent + self.removed.len() >= SESSION_FLOW_FILES_MAX / 2
             || self.content_bytes >= SESSION_CONTENT_BYTES_MAX as u64 / 2
+            || self.attributes.bytes() >= SESSION_ATTRIBUTE_BYTES_MAX
     }
 
     fn count_in(&mut self, flow_files: &[FlowFile]) {
@@ -554,6 +567,7 @@ impl<'n> ProcessSession<'n> {
     fn reset(&mut self) {
         self.held = 0;
         self.content_bytes = 0;
+        self.attributes = Weight::default();
         self.claims.clear();
         self.events.clear();
         self.removed.clear();

@@ -478,6 +478,8 @@ pub(crate) fn options_of(seed: u64) -> RepositoryOptions {
         pinned_bytes_max: 96 << 10,
         content_pinned_bytes_max: 96 << 10,
         reserve_bytes: 4 << 10,
+        // Half of the worlds write nearly each session in several frames.
+        piece_bytes: [100, 1 << 20][(seed / 3 % 2) as usize],
         ..RepositoryLimits::default()
     };
     let content = [ContentKind::FileSystem, ContentKind::Database][(seed % 2) as usize];

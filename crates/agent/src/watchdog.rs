@@ -1,7 +1,7 @@
-//! Stops the flow when the disk is nearly full, and starts it again when there is room.
+//! Lets the flow's sources rest when the disk is nearly full, and go on when there is room.
 //!
-//! Calls to the control plane go on, so that somebody hears of it. Keys and defaults are MiNiFi
-//! C++'s.
+//! All other processors go on, for what they send on is what frees the disk; so do calls to the
+//! control plane. Keys and defaults are MiNiFi C++'s, which stops the whole flow.
 
 use std::io;
 use std::path::PathBuf;
@@ -15,13 +15,13 @@ use crate::host;
 use crate::supervisor::{Stop, Supervisor};
 use crate::units;
 
-/// When the flow stops for want of room.
+/// When sources stop for want of room.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct WatchdogConfig {
     pub(crate) interval: Duration,
-    /// Free bytes below which the flow stops.
+    /// Free bytes below which they stop.
     pub(crate) stop_bytes: u64,
-    /// Free bytes from which on it starts again.
+    /// Free bytes from which on they start again.
     pub(crate) restart_bytes: u64,
 }
 
@@ -65,7 +65,7 @@ pub(crate) async fn watch(config: WatchdogConfig, path: PathBuf, supervisor: Arc
         let (config, path) = (config.clone(), path.clone());
         let interval = config.interval;
         let supervisor = Arc::clone(&supervisor);
-        // Stopping a flow waits for its processors.
+        // Whoever changes the flow just now is waited for.
         let looked = tokio::task::spawn_blocking(move || {
             look(&config, &supervisor, &|| host::free_bytes(&path));
         });
@@ -89,15 +89,13 @@ fn look(config: &WatchdogConfig, supervisor: &Supervisor, free: &dyn Fn() -> io:
     if !is_stopped && free < config.stop_bytes {
         supervisor.stop_for(Stop::Disk);
         let message = format!(
-            "the flow is stopped: {free} bytes are free on the disk, less than {}; it starts again at {}",
+            "the flow's sources are stopped: {free} bytes are free on the disk, less than {}; they start again at {}",
             config.stop_bytes, config.restart_bytes
         );
         supervisor.post(Level::Error, &message);
     } else if is_stopped && free >= config.restart_bytes {
         match supervisor.start_for(Stop::Disk) {
             Ok(_) => supervisor.post(Level::Info, "there is room on the disk again"),
-            // Without a flow there is nothing to start; a bad one is told.
-            Err(AgentError::Refused(_)) => {}
             Err(error) => supervisor.post(Level::Error, &base::report(&error)),
         }
     }
@@ -118,43 +116,81 @@ mod tests {
     use crate::supervisor::{StopTimes, Updated};
     use crate::testing::{ground, make_and_log, runtime, wait_until};
 
+    fn config() -> WatchdogConfig {
+        WatchdogConfig {
+            interval: Duration::from_secs(1),
+            stop_bytes: 100,
+            restart_bytes: 150,
+        }
+    }
+
     #[test]
-    fn a_nearly_full_disk_stops_the_flow_until_there_is_room() {
+    fn a_nearly_full_disk_stops_the_sources_until_there_is_room() {
         let dir = tempfile::tempdir().unwrap();
         let runtime = runtime();
         let ground = ground(dir.path(), &runtime);
         let supervisor = Supervisor::new(ground, dir.path(), StopTimes::default());
         supervisor.update(None, &make_and_log("first")).unwrap();
-        let config = WatchdogConfig {
-            interval: Duration::from_secs(1),
-            stop_bytes: 100,
-            restart_bytes: 150,
+        let look = |free: u64| look(&config(), &supervisor, &|| Ok(free));
+        let running = || {
+            let nodes = supervisor.nodes();
+            let running: Vec<bool> = nodes.iter().map(|node| node.is_running).collect();
+            running
         };
-        let look = |free: u64| look(&config, &supervisor, &|| Ok(free));
         look(100);
-        assert!(supervisor.is_running());
+        assert_eq!(running(), [true, true]);
         look(99);
-        assert!(!supervisor.is_running());
-        // Between the two it stays as it is, and nobody can start it.
+        assert_eq!(running(), [false, true]);
+        // Between the two it stays as it is, whoever starts the flow or brings another one.
         look(149);
-        let refused = supervisor.start_for(Stop::Operator).unwrap_err();
-        assert!(refused.to_string().contains("nearly full"), "{refused}");
-        assert!(!supervisor.is_running());
-        // A flow that comes meanwhile waits as well.
+        assert_eq!(supervisor.stop_for(Stop::Operator), Updated::Applied);
+        let started = supervisor.start_for(Stop::Operator);
+        assert_eq!(started.unwrap(), Updated::Applied);
+        assert_eq!(running(), [false, true]);
         let updated = supervisor.update(Some("f2".to_owned()), &make_and_log("second"));
         assert_eq!(updated.unwrap(), Updated::Applied);
-        assert!(!supervisor.is_running());
+        assert_eq!(running(), [false, true]);
+        assert_eq!(supervisor.nodes()[0].flow_files_out, 0);
         look(150);
-        assert!(supervisor.is_running());
+        assert_eq!(running(), [true, true]);
         assert_eq!(supervisor.flow_name().as_deref(), Some("second"));
         wait_until("it works", || supervisor.nodes()[0].flow_files_out > 0);
         // What an operator stopped, room does not start.
+        supervisor.set_processor("make", false).unwrap();
+        look(0);
+        look(200);
+        assert_eq!(running(), [false, true]);
         supervisor.stop_for(Stop::Operator);
         look(0);
         look(200);
         assert!(!supervisor.is_running());
         supervisor.start_for(Stop::Operator).unwrap();
         assert!(supervisor.is_running());
+        supervisor.stop();
+    }
+
+    #[test]
+    fn what_waits_on_a_nearly_full_disk_drains_when_its_sink_is_back() {
+        let dir = tempfile::tempdir().unwrap();
+        let runtime = runtime();
+        let ground = ground(dir.path(), &runtime);
+        let supervisor = Supervisor::new(ground, dir.path(), StopTimes::default());
+        supervisor.update(None, &make_and_log("first")).unwrap();
+        let look = |free: u64| look(&config(), &supervisor, &|| Ok(free));
+        let queued = || supervisor.queues()[0].flow_files;
+        supervisor.set_processor("log", false).unwrap();
+        wait_until("something waits", || queued() >= 20);
+        look(99);
+        supervisor.set_processor("log", true).unwrap();
+        // Nothing comes after it: it can only become empty when its source rests.
+        wait_until("it is drained", || {
+            queued() == 0
+                && supervisor.nodes()[1].flow_files_in == supervisor.nodes()[0].flow_files_out
+        });
+        assert!(supervisor.stops().contains(&Stop::Disk));
+        let made = supervisor.nodes()[0].flow_files_out;
+        look(150);
+        wait_until("it works", || supervisor.nodes()[0].flow_files_out > made);
         supervisor.stop();
     }
 

@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{Advice, FallocateFlags, FlockOperation};
+use rustix::io::Errno;
 
 use crate::direct::Direct;
 use crate::limits;
@@ -107,6 +108,49 @@ pub enum LockError {
     Taken(Option<u32>),
     /// The file system refused.
     Io(io::Error),
+}
+
+/// Whether these bytes cannot be read, though the file system works: the sector has gone bad.
+pub(crate) fn is_unreadable(error: &io::Error) -> bool {
+    [Errno::IO, Errno::NODATA, Errno::ILSEQ]
+        .iter()
+        .any(|errno| error.raw_os_error() == Some(errno.raw_os_error()))
+}
+
+/// As [`File::read_at`], but a block that the disk cannot read is zeros, as if somebody had
+/// overwritten it. A file of which nothing can be read is an error: the disk may only be away.
+pub(crate) fn read_around(file: &dyn File, buf: &mut [u8], offset: u64) -> io::Result<usize> {
+    match file.read_at(buf, offset) {
+        Err(error) if is_unreadable(&error) && reads_anywhere(file) => {}
+        read => return read,
+    }
+    let mut at = 0;
+    while at < buf.len() {
+        let within = (offset + at as u64) % limits::DISK_BLOCK_BYTES;
+        let end = buf
+            .len()
+            .min(at + (limits::DISK_BLOCK_BYTES - within) as usize);
+        let block = &mut buf[at..end];
+        match file.read_at(block, offset + at as u64) {
+            Ok(read) if read < block.len() => return Ok(at + read),
+            Ok(_) => {}
+            Err(error) if is_unreadable(&error) => block.fill(0),
+            Err(error) => return Err(error),
+        }
+        at = end;
+    }
+    Ok(at)
+}
+
+/// Whether any of a file's blocks can be read, as far as a few of them tell.
+pub(crate) fn reads_anywhere(file: &dyn File) -> bool {
+    let blocks = file.len().unwrap_or(0) / limits::DISK_BLOCK_BYTES;
+    let step = (blocks / limits::PROBED_BLOCKS).max(1);
+    let mut probes = (0..=blocks).step_by(usize::try_from(step).unwrap_or(1));
+    probes.any(|block| {
+        file.read_at(&mut [0; 16], block * limits::DISK_BLOCK_BYTES)
+            .is_ok()
+    })
 }
 
 /// The machine's own file system.

@@ -5,6 +5,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::disk::is_unreadable;
 use crate::format::Position;
 
 /// Why a call on the journal failed.
@@ -112,6 +113,11 @@ impl JournalError {
     /// Wraps a visitor's own error, so that [`crate::Journal::open`] hands it back.
     pub fn refused(error: impl Error + Send + Sync + 'static) -> Self {
         JournalError::Refused(Arc::new(error))
+    }
+
+    /// Whether the disk could not read bytes that should be there.
+    pub fn is_unreadable(&self) -> bool {
+        matches!(self, JournalError::Io { action: "read", source, .. } if is_unreadable(source))
     }
 
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {

@@ -196,6 +196,13 @@ impl Journal {
         Position(self.shared().table.start())
     }
 
+    /// Whether what a read failed on is lost for good: the disk cannot read it, and still reads
+    /// what stands first in the journal. Where it reads nothing, it may only be away.
+    pub fn has_lost(&self, error: &JournalError) -> bool {
+        let reads = || self.read(self.start(), FRAME_OVERHEAD_BYTES as usize);
+        error.is_unreadable() && !reads().is_err_and(|error| error.is_unreadable())
+    }
+
     /// Removes whole sealed segments that end at or below `low_water`; says how many.
     ///
     /// A crash may bring the last one removed back: who keeps a low-water mark skips what lies
@@ -227,14 +234,30 @@ impl Journal {
             removed += 1;
         }
         if removed > 0 {
-            // Room on the disk: let the writer try its allocation again.
-            let mut state = shared.state.lock();
-            if state.full.is_some() {
-                state.want = state.want.max(FRAME_OVERHEAD_BYTES);
-                shared.wake_writer(state);
-            }
+            self.look_for_room();
         }
         Ok(removed)
+    }
+
+    /// Removes the files of reclaimed segments that are kept for new ones, to have their room for
+    /// others on the disk; says how many there were.
+    pub fn give_up_spares(&self) -> u32 {
+        let shared = self.shared();
+        let mut removed = 0;
+        while shared.spares.give_up_one(&*shared.disk) {
+            removed += 1;
+        }
+        removed
+    }
+
+    /// Room came on the disk: a journal that found none tries its allocation again.
+    pub fn look_for_room(&self) {
+        let shared = self.shared();
+        let mut state = shared.state.lock();
+        if state.full.is_some() {
+            state.want = state.want.max(FRAME_OVERHEAD_BYTES);
+            shared.wake_writer(state);
+        }
     }
 
     /// Has later openings begin at `position`, where a frame begins and from where on the caller

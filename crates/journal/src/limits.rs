@@ -86,5 +86,8 @@ pub const ZERO_FILL_BYTES: usize = 1 << 20;
 /// What a disk gives and takes at once, at most, for all that is known here.
 pub(crate) const DISK_BLOCK_BYTES: u64 = 4 << 10;
 
+/// Blocks of a file, about, that are tried before it is believed that none can be read.
+pub(crate) const PROBED_BLOCKS: u64 = 64;
+
 /// Room that a segment has to have left for being sealed early: less would do nobody any good.
 pub(crate) const SEALED_EARLY_LEFT_MIN: u64 = 4 * DISK_BLOCK_BYTES - 1024;

@@ -3,7 +3,7 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::disk::File;
+use crate::disk::{File, read_around};
 use crate::format::{FRAME_OVERHEAD_BYTES, FrameHeader};
 use crate::limits;
 
@@ -43,7 +43,7 @@ impl Reader {
             self.step = (8 * self.step).min(limits::RECOVERY_READ_BYTES as u64);
             self.bytes.resize(size as usize, 0);
             self.at = offset;
-            let read = self.file.read_at(&mut self.bytes, offset)?;
+            let read = read_around(self.file.as_ref(), &mut self.bytes, offset)?;
             if (read as u64) < size {
                 return Err(io::ErrorKind::UnexpectedEof.into());
             }

@@ -7,16 +7,18 @@
 //! Linux does. Sectors are 32 to 4,096 bytes by seed, so that tears fall into headers too.
 //!
 //! Not modelled: directories as such, and sectors that were synced once and go bad; a test can
-//! do the latter with [`SimDisk::flip`].
+//! do the latter with [`SimDisk::flip`], or with [`SimDisk::spoil`] where reads say so.
 
 mod world;
 
 use std::fmt;
 use std::io;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use parking_lot::Mutex;
+use rustix::io::Errno;
 
 use crate::disk::{Disk, DiskLock, File, LockError};
 
@@ -108,6 +110,19 @@ impl SimDisk {
             }
         }
         true
+    }
+
+    /// Lets reads of these bytes of a file fail from now on, as those of a bad sector do.
+    pub fn spoil(&self, path: &Path, range: Range<u64>) {
+        let mut world = self.world.lock();
+        if let Some(id) = world.names.get(path).copied() {
+            world.bad.push((id, range));
+        }
+    }
+
+    /// Lets everything be read again.
+    pub fn mend(&self) {
+        self.world.lock().bad.clear();
     }
 }
 
@@ -234,6 +249,12 @@ impl File for SimFile {
     fn read_at(&self, buf: &mut [u8], offset: u64) -> io::Result<usize> {
         let mut world = self.world.lock();
         world.alive(Some(self.life))?;
+        let end = offset + buf.len() as u64;
+        let is_asked =
+            |(id, bad): &(u64, Range<u64>)| *id == self.id && bad.start < end && offset < bad.end;
+        if world.bad.iter().any(is_asked) {
+            return Err(Errno::IO.into());
+        }
         let cache = &world.inode(self.id).cache;
         let from = (offset as usize).min(cache.len());
         let read = buf.len().min(cache.len() - from);

@@ -315,7 +315,7 @@ pub const KEYS: &[Key] = &[
     flag(
         "minifi.disk.space.watchdog.enable",
         "watchdog.enable",
-        "Whether the flow stops when the disk is nearly full.",
+        "Whether sources stop when the disk is nearly full.",
         "true",
     ),
     duration(
@@ -327,13 +327,13 @@ pub const KEYS: &[Key] = &[
     size(
         "minifi.disk.space.watchdog.stop.threshold",
         "watchdog.stop_threshold",
-        "Free bytes below which the flow stops.",
+        "Free bytes below which sources stop.",
         "100 MB",
     ),
     size(
         "minifi.disk.space.watchdog.restart.threshold",
         "watchdog.restart_threshold",
-        "Free bytes from which on it starts again.",
+        "Free bytes from which on they start again.",
         "150 MB",
     ),
     // Security.

@@ -56,6 +56,26 @@ fn what_is_given_back_comes_first_and_in_order() {
 }
 
 #[test]
+fn attributes_bound_what_is_taken_at_once() {
+    let queue = connection(0, Duration::ZERO);
+    let large = Attributes::new([("body", "x".repeat(1 << 20))]);
+    let mut own = flow_files(0..40);
+    for flow_file in &mut own {
+        flow_file.attributes = Arc::new(large.clone());
+    }
+    let shared = flow_files(40..60).into_iter().map(|flow_file| FlowFile {
+        attributes: Arc::clone(&own[0].attributes),
+        ..flow_file
+    });
+    let shared: Vec<FlowFile> = shared.collect();
+    queue.push(own, None);
+    queue.push(shared, None);
+    let take = || ids(&queue.take(1, UnixMillis(0), 100, u64::MAX).flow_files).len();
+    // What FlowFiles share counts once.
+    assert_eq!([take(), take(), take()], [16, 16, 28]);
+}
+
+#[test]
 fn a_sink_that_fails_again_and_again_does_not_let_its_source_go_on() {
     let queue = connection(3, Duration::ZERO);
     queue.push(flow_files(0..4), None);

@@ -61,6 +61,15 @@ pub(crate) enum DamagedClaim {
         #[source]
         source: JournalError,
     },
+    /// The disk cannot read the bytes any more.
+    #[error("the content at position {position} of the content repository cannot be read")]
+    Unreadable {
+        /// Where it is.
+        position: Position,
+        /// What the disk says.
+        #[source]
+        source: JournalError,
+    },
     /// The content repository keeps nothing.
     #[error("content is not kept: choose another content repository than none")]
     NotKept,
@@ -124,7 +133,10 @@ fn unpin(pinned: &mut BTreeMap<Position, u32>, position: Position) {
 impl DamagedClaim {
     /// Whether these bytes will never be read again, whatever is tried.
     pub(crate) fn is_damage(&self) -> bool {
-        matches!(self, DamagedClaim::Rot(_) | DamagedClaim::Gone { .. })
+        matches!(
+            self,
+            DamagedClaim::Rot(_) | DamagedClaim::Gone { .. } | DamagedClaim::Unreadable { .. }
+        )
     }
 }
 
@@ -137,6 +149,11 @@ impl Claim {
     /// How its bytes on the disk are checked.
     pub(crate) fn check(&self) -> Check {
         self.check
+    }
+
+    /// Whether other bytes in its place would be found out.
+    pub(crate) fn is_checked(&self) -> bool {
+        !matches!(self.check, Check::None)
     }
 
     /// Bytes that it takes on the disk.
@@ -166,11 +183,16 @@ impl Claim {
 
     /// The bytes of a claim that is not written yet, as they are to stand on the disk.
     pub(crate) fn fresh(&self) -> Bytes {
-        let plain = self.place.lock().hot.clone().unwrap_or_default();
-        match self.check {
+        self.in_memory().unwrap_or_default()
+    }
+
+    /// The bytes of a claim as they are to stand on the disk, where memory has them.
+    pub(crate) fn in_memory(&self) -> Option<Bytes> {
+        let plain = self.place.lock().hot.clone()?;
+        Some(match self.check {
             Check::Sealed => Bytes::from(self.contents.keyring.seal(Piece::Content, &plain)),
             Check::None | Check::Crc(_) => plain,
-        }
+        })
     }
 
     /// Reads a range, from memory where it is there. What is read from the disk is checked, and
@@ -193,7 +215,7 @@ impl Claim {
         if len < self.len {
             let was_cold = self.place.lock().hot.replace(whole.clone()).is_none();
             if was_cold {
-                self.contents.warm(self);
+                self.contents.warm(self, true);
             }
         }
         Ok(whole.slice(start..end))
@@ -343,7 +365,7 @@ impl Contents {
         index.live_bytes += u64::from(claim.len);
         index.claims.insert(position, Arc::downgrade(claim));
         drop(index);
-        self.warm(claim);
+        self.warm(claim, false);
     }
 
     /// A claim was copied forward.
@@ -414,8 +436,9 @@ impl Contents {
             .collect()
     }
 
-    /// Counts `claim` as hot, and takes the bytes of the oldest where there are too many.
-    fn warm(&self, claim: &Arc<Claim>) {
+    /// Counts `claim` as hot, and takes the bytes of the oldest where there are too many. Of one
+    /// whose neighbors are read next they stay, however many they are: each would read them all.
+    fn warm(&self, claim: &Arc<Claim>, is_read: bool) {
         // Upgraded claims are let go only after the lock: the last one's drop takes it again.
         let mut let_go = Vec::new();
         let mut index = self.index.lock();
@@ -424,7 +447,7 @@ impl Contents {
         if index.hot.len() > HOT_ENTRIES_SWEEP && index.hot.len() > 2 * index.claims.len() {
             index.hot.retain(|entry| entry.strong_count() > 0);
         }
-        while index.hot_bytes > self.hot_bytes_max {
+        while index.hot_bytes > self.hot_bytes_max && !(is_read && index.hot.len() == 1) {
             let Some(oldest) = index.hot.pop_front() else {
                 break;
             };
@@ -450,12 +473,15 @@ fn read_written(journal: &Journal, position: Position, len: usize) -> Result<Byt
                 .map_err(DamagedClaim::Read)?;
             journal.read(position, len)
         }
+        // A controller that was busy with something else has another chance.
+        Err(error) if error.is_unreadable() => journal.read(position, len),
         read => read,
     };
     read.map_err(|source| match source {
         JournalError::OutOfRange { .. } | JournalError::Reclaimed { .. } => {
             DamagedClaim::Gone { position, source }
         }
+        source if journal.has_lost(&source) => DamagedClaim::Unreadable { position, source },
         source => DamagedClaim::Read(source),
     })
 }

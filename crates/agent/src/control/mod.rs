@@ -5,6 +5,10 @@
 //! leave before the heartbeat, so the control plane never asks twice for what was done; if it
 //! does, the outcome is told again and nothing is done.
 //!
+//! Operations are done one after the other, beside the heartbeats: a download or a flow that is slow
+//! to stop makes nobody believe that the agent is gone. What waits for its turn when the agent ends
+//! was never begun, and is asked for again.
+//!
 //! The first heartbeat after a start brings the manifest; later ones bring its hash.
 
 mod acks;
@@ -14,12 +18,14 @@ mod operations;
 mod report;
 #[cfg(test)]
 mod tests;
+mod work;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use c2::{Acknowledge, HeartbeatResponse, Operation};
+use c2::{Acknowledge, HeartbeatResponse};
 use tokio::sync::Notify;
+use tokio::time::Instant;
 
 pub(crate) use self::config::ControlConfig;
 #[cfg(test)]
@@ -28,8 +34,9 @@ pub(crate) use self::config::{flag, wrong};
 pub(crate) use self::link::{Link, control_error};
 
 use self::acks::{Acks, Outcome};
-use self::operations::Then;
+use self::operations::{Hands, Then};
 use self::report::Reporter;
+use self::work::Work;
 use crate::AgentError;
 use crate::assets::Assets;
 use crate::limits::CONTROL_BACK_OFF_MAX;
@@ -38,13 +45,10 @@ use crate::supervisor::Supervisor;
 
 /// The agent's side of C2.
 pub(crate) struct Control {
-    config: ControlConfig,
-    link: Link,
-    supervisor: Arc<Supervisor>,
-    assets: Arc<Assets>,
-    told: Arc<Told>,
+    hands: Arc<Hands>,
     reporter: Reporter,
     acks: Acks,
+    work: Work,
     /// Rung when the agent is to start anew.
     restart: Arc<Notify>,
     is_introduced: bool,
@@ -68,7 +72,6 @@ impl Control {
             restart,
         } = means;
         Ok(Control {
-            link: Link::new(&config)?,
             reporter: Reporter::new(
                 config.clone(),
                 Arc::clone(&supervisor),
@@ -76,10 +79,14 @@ impl Control {
                 Arc::clone(&told),
             )?,
             acks: Acks::open(Arc::clone(&supervisor)),
-            config,
-            supervisor,
-            assets,
-            told,
+            work: Work::default(),
+            hands: Arc::new(Hands {
+                link: Link::new(&config)?,
+                config,
+                supervisor,
+                assets,
+                told,
+            }),
             restart,
             is_introduced: false,
             is_heard: false,
@@ -88,21 +95,21 @@ impl Control {
 
     /// Heartbeats until it is dropped.
     pub(crate) async fn run(mut self) {
-        let period = self.config.period.0;
+        let period = self.hands.config.period.0;
         let mut failures = 0u32;
         loop {
             let beat = self.beat().await;
             self.is_heard = beat.is_ok();
-            if let Some(trial) = &self.told.trial {
+            if let Some(trial) = &self.hands.told.trial {
                 trial.is_up(self.is_heard);
             }
-            let then = match beat {
-                Ok(then) => {
+            match beat {
+                Ok(()) => {
                     if failures > 0 {
-                        tracing::info!(url = self.config.heartbeat_url, "control plane is back");
+                        let url = &self.hands.config.heartbeat_url;
+                        tracing::info!(url, "control plane is back");
                     }
                     failures = 0;
-                    then
                 }
                 Err(error) => {
                     failures = failures.saturating_add(1);
@@ -112,16 +119,34 @@ impl Control {
                             "the control plane is away; the flow goes on"
                         );
                     }
-                    Then::Nothing
                 }
+            }
+            self.rest(Instant::now() + back_off(period, failures)).await;
+        }
+    }
+
+    /// Does what is asked until the next heartbeat is due.
+    async fn rest(&mut self, mut due: Instant) {
+        loop {
+            self.work.begin(&self.hands, &mut self.acks);
+            let then = tokio::select! {
+                () = tokio::time::sleep_until(due) => return,
+                then = self.work.end(&mut self.acks) => then,
             };
+            let delivered = self.deliver().await;
+            if let Err(error) = &delivered {
+                // With the next heartbeat, then.
+                let error = base::report(error);
+                tracing::debug!(error, "an acknowledgement was not delivered");
+            }
             match then {
-                Then::Nothing => tokio::time::sleep(back_off(period, failures)).await,
+                Then::Nothing => {}
                 Then::Beat => {
                     self.is_introduced = false;
-                    tokio::time::sleep(BEAT_AGAIN.min(period)).await;
+                    due = due.min(Instant::now() + BEAT_AGAIN.min(self.hands.config.period.0));
                 }
                 Then::Restart => {
+                    // What was not heard is told after it, and what waits is asked for again.
                     self.restart.notify_one();
                     // The agent ends, and this with it.
                     std::future::pending::<()>().await;
@@ -131,53 +156,29 @@ impl Control {
     }
 
     /// One exchange: what waits to be acknowledged, then the heartbeat and what it brings.
-    async fn beat(&mut self) -> Result<Then, AgentError> {
+    async fn beat(&mut self) -> Result<(), AgentError> {
         self.deliver().await?;
-        let has_manifest = self.config.is_full || !self.is_introduced;
+        let has_manifest = self.hands.config.is_full || !self.is_introduced;
         let mut heartbeat = self.reporter.heartbeat(has_manifest)?;
         self.reporter.minimize(&mut heartbeat, self.is_heard);
         let body = heartbeat
             .to_vec()
             .map_err(|error| control_error("heartbeat", error))?;
-        let answer = self.link.post(&self.config.heartbeat_url, body).await?;
+        let hands = &self.hands;
+        let answer = hands.link.post(&hands.config.heartbeat_url, body).await?;
         self.is_introduced = true;
         if answer.is_empty() {
-            return Ok(Then::Nothing);
+            return Ok(());
         }
         let response = HeartbeatResponse::parse(&answer)
             .map_err(|error| control_error("understand the answer", error))?;
-        let mut then = Then::Nothing;
         for operation in response.requested_operations {
-            match self.once(&operation).await {
-                Then::Nothing => {}
-                Then::Beat => then = Then::Beat,
-                Then::Restart => {
-                    then = Then::Restart;
-                    // What comes after it is asked for again.
-                    break;
-                }
+            // What was done before is told again and not done again.
+            if operation.identifier.is_empty() || !self.acks.is_known(&operation.identifier) {
+                self.work.ask(operation);
             }
         }
-        match self.deliver().await {
-            // The restart was promised; what was not heard is told after it.
-            Err(_) if then == Then::Restart => Ok(then),
-            delivered => delivered.map(|()| then),
-        }
-    }
-
-    /// Does an operation, unless it was done before; what has no id is not acknowledged.
-    async fn once(&mut self, operation: &Operation) -> Then {
-        let id = &operation.identifier;
-        if id.is_empty() {
-            return self.perform(operation).await.1;
-        }
-        if self.acks.is_known(id) {
-            return Then::Nothing;
-        }
-        self.acks.begin(operation);
-        let (outcome, then) = self.perform(operation).await;
-        self.acks.finish(id, outcome);
-        then
+        self.deliver().await
     }
 
     async fn deliver(&mut self) -> Result<(), AgentError> {
@@ -186,7 +187,8 @@ impl Control {
                 .acknowledge(&outcome)?
                 .to_vec()
                 .map_err(|error| control_error("acknowledge", error))?;
-            match self.link.post(&self.config.acknowledge_url, body).await {
+            let hands = &self.hands;
+            match hands.link.post(&hands.config.acknowledge_url, body).await {
                 // Heartbeats must not wait for ever behind what nobody wants.
                 Err(error) if link::is_final(&error) => {
                     let id = outcome.operation;

@@ -5,14 +5,14 @@ use std::sync::Arc;
 use c2::{AckState, Operand, Operation, OperationKind};
 use serde_json::Value;
 
-use super::Control;
+use super::ControlConfig;
 use super::acks::Outcome;
-use super::link::control_error;
+use super::link::{Link, control_error};
 use super::report::METRICS;
 use crate::AgentError;
-use crate::assets::{Asset, Wanted};
+use crate::assets::{Asset, Assets, Wanted};
 use crate::limits::FLOW_TEXT_BYTES_MAX;
-use crate::properties::Change;
+use crate::properties::{Change, Told};
 use crate::supervisor::{Stop, Supervisor, Updated};
 
 /// What is to be done when the acknowledgement has left.
@@ -25,11 +25,21 @@ pub(super) enum Then {
     Restart,
 }
 
-type Done = (Outcome, Then);
+/// What became of an operation, and what comes after it.
+pub(super) type Done = (Outcome, Then);
 
-impl Control {
+/// What operations are done with.
+pub(super) struct Hands {
+    pub(super) config: ControlConfig,
+    pub(super) link: Link,
+    pub(super) supervisor: Arc<Supervisor>,
+    pub(super) assets: Arc<Assets>,
+    pub(super) told: Arc<Told>,
+}
+
+impl Hands {
     /// Does one operation.
-    pub(super) async fn perform(&mut self, operation: &Operation) -> Done {
+    pub(super) async fn perform(&self, operation: &Operation) -> Done {
         let done = self.attempt(operation).await;
         let (outcome, then) = done.unwrap_or_else(|error| {
             let outcome = Outcome::new(AckState::NotApplied, base::report(&error));
@@ -46,7 +56,7 @@ impl Control {
         (outcome, then)
     }
 
-    async fn attempt(&mut self, operation: &Operation) -> Result<Done, AgentError> {
+    async fn attempt(&self, operation: &Operation) -> Result<Done, AgentError> {
         use Operand as Of;
         use OperationKind as Do;
         let updated = |updated: Updated| (plain(updated, "it is so already"), Then::Nothing);

@@ -53,10 +53,10 @@ impl Context {
         &self.ground.ports
     }
 
-    /// What tells, at any time, whether no outgoing connection is full.
+    /// What tells, at any time, whether the processor is not held and no outgoing connection is full.
     pub(crate) fn has_room(&self) -> impl Fn() -> bool + Send + Sync + use<> {
         let node = Arc::clone(&self.node);
-        move || !node.has_no_room()
+        move || !node.is_held() && !node.has_no_room()
     }
 
     /// What tells, at any time, whether FlowFiles wait for the processor.

@@ -30,7 +30,8 @@ impl Node {
         self.active.load(Ordering::SeqCst) > 0
     }
 
-    fn is_source(&self) -> bool {
+    /// Whether nothing leads to it: what it makes comes from outside.
+    pub(crate) fn is_source(&self) -> bool {
         self.inputs.is_empty()
     }
 }
@@ -44,9 +45,9 @@ impl Engine {
     }
 
     /// Holds the processors that `is_held` names, and lets the others go on.
-    pub fn hold(&self, is_held: impl Fn(&str) -> bool) {
+    pub(crate) fn hold(&self, is_held: impl Fn(&Node) -> bool) {
         for node in &self.nodes {
-            node.wake.is_held.store(is_held(&node.id), Ordering::SeqCst);
+            node.wake.is_held.store(is_held(node), Ordering::SeqCst);
             node.wake.signal.ring();
         }
     }

@@ -198,7 +198,8 @@ pub(crate) fn is_passing(error: &AgentError) -> bool {
         error,
         AgentError::NoRoom
             | AgentError::Repository {
-                source: JournalError::Full { .. },
+                // What is too large is so for this session alone; the others go on.
+                source: JournalError::Full { .. } | JournalError::TooLarge { .. },
                 ..
             }
     )

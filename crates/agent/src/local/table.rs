@@ -12,6 +12,9 @@ pub(super) fn render(now: &StatusView, before: Option<&StatusView>) -> String {
     let name = now.flow_name.as_deref().unwrap_or("no flow");
     let state = match (now.is_running, now.is_paused) {
         (true, true) => "paused".to_owned(),
+        (true, false) if !now.stopped_by.is_empty() => {
+            "running, but its sources rest: the disk is nearly full".to_owned()
+        }
         (true, false) => "running".to_owned(),
         (false, _) if now.stopped_by.is_empty() => "not running".to_owned(),
         (false, _) => format!("stopped by {}", now.stopped_by.join(" and ")),

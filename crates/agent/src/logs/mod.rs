@@ -18,7 +18,8 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 pub(crate) use self::config::LogConfig;
 use self::config::PREFIX;
-use self::rolling::Rolling;
+pub use self::rolling::RollingFile;
+use self::rolling::rolled_files;
 use crate::AgentError;
 use crate::limits::RECENT_LOG_BYTES_MAX;
 
@@ -35,7 +36,7 @@ struct Sink(Arc<Mutex<Places>>);
 #[derive(Debug)]
 struct Places {
     is_shown: bool,
-    file: Option<Rolling>,
+    file: Option<RollingFile>,
     file_config: Option<config::LogFile>,
     recent: VecDeque<u8>,
 }
@@ -82,13 +83,13 @@ impl Logs {
     pub(crate) fn configure(&self, config: &LogConfig) -> Result<(), AgentError> {
         let file = match &config.file {
             Some(file) => Some(
-                Rolling::open(&file.path, file.bytes_max, file.files_max).map_err(|source| {
-                    AgentError::File {
+                RollingFile::open(&file.path, file.bytes_max, file.files_max).map_err(
+                    |source| AgentError::File {
                         action: "open",
                         path: file.path.clone(),
                         source,
-                    }
-                })?,
+                    },
+                )?,
             ),
             None => None,
         };
@@ -118,7 +119,7 @@ impl Logs {
     /// The log files that exist, newest first.
     pub(crate) fn files(&self) -> Vec<PathBuf> {
         let config = self.sink.0.lock().file_config.clone();
-        config.map_or_else(Vec::new, |file| rolling::files(&file.path, file.files_max))
+        config.map_or_else(Vec::new, |file| rolled_files(&file.path, file.files_max))
     }
 }
 
@@ -136,7 +137,7 @@ impl Write for Sink {
         let mut places = self.0.lock();
         places.remember(line);
         if let Some(file) = &mut places.file
-            && file.write(line).is_err()
+            && file.write_all(line).is_err()
         {
             // A full disk must not silence the agent: people look at standard error then.
             places.is_shown = true;

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 /// An open log file.
 #[derive(Debug)]
-pub(super) struct Rolling {
+pub struct RollingFile {
     path: PathBuf,
     file: File,
     bytes: u64,
@@ -14,9 +14,12 @@ pub(super) struct Rolling {
     files_max: usize,
 }
 
-impl Rolling {
+impl RollingFile {
     /// Opens `path` at its end. There are at most `files_max` files of `bytes_max` each.
-    pub(super) fn open(path: &Path, bytes_max: u64, files_max: usize) -> io::Result<Rolling> {
+    ///
+    /// # Errors
+    /// A file, or its folder, that cannot be made.
+    pub fn open(path: &Path, bytes_max: u64, files_max: usize) -> io::Result<RollingFile> {
         if let Some(folder) = path
             .parent()
             .filter(|folder| !folder.as_os_str().is_empty())
@@ -25,23 +28,13 @@ impl Rolling {
         }
         let file = append(path)?;
         let bytes = file.metadata()?.len();
-        Ok(Rolling {
+        Ok(RollingFile {
             path: path.to_owned(),
             file,
             bytes,
             bytes_max,
             files_max: files_max.max(1),
         })
-    }
-
-    /// Writes one line.
-    pub(super) fn write(&mut self, line: &[u8]) -> io::Result<()> {
-        if self.bytes > 0 && self.bytes + line.len() as u64 > self.bytes_max {
-            self.roll()?;
-        }
-        self.file.write_all(line)?;
-        self.bytes += line.len() as u64;
-        Ok(())
     }
 
     fn roll(&mut self) -> io::Result<()> {
@@ -65,8 +58,24 @@ impl Rolling {
     }
 }
 
-/// The files that exist, newest first.
-pub(super) fn files(path: &Path, files_max: usize) -> Vec<PathBuf> {
+/// What is written at once stays in one file.
+impl Write for RollingFile {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        if self.bytes > 0 && self.bytes + line.len() as u64 > self.bytes_max {
+            self.roll()?;
+        }
+        self.file.write_all(line)?;
+        self.bytes += line.len() as u64;
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.file.flush()
+    }
+}
+
+/// The files of a [`RollingFile`] that exist, newest first.
+pub(super) fn rolled_files(path: &Path, files_max: usize) -> Vec<PathBuf> {
     let older = (1..files_max).map(|number| numbered(path, number));
     std::iter::once(path.to_owned())
         .chain(older)
@@ -92,21 +101,21 @@ mod tests {
     fn full_files_are_numbered_and_the_oldest_goes() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("logs/agent.log");
-        let mut log = Rolling::open(&path, 10, 3).unwrap();
+        let mut log = RollingFile::open(&path, 10, 3).unwrap();
         for line in [
             "aaaa\n", "bbbb\n", "cccc\n", "dddd\n", "eeee\n", "ffff\n", "gggg\n",
         ] {
-            log.write(line.as_bytes()).unwrap();
+            log.write_all(line.as_bytes()).unwrap();
         }
-        let texts: Vec<String> = files(&path, 3)
+        let texts: Vec<String> = rolled_files(&path, 3)
             .iter()
             .map(|path| fs::read_to_string(path).unwrap())
             .collect();
         assert_eq!(texts, ["gggg\n", "eeee\nffff\n", "cccc\ndddd\n"]);
         drop(log);
-        let mut again = Rolling::open(&path, 10, 3).unwrap();
-        again.write(b"hhhh\n").unwrap();
-        again.write(b"iiii\n").unwrap();
+        let mut again = RollingFile::open(&path, 10, 3).unwrap();
+        again.write_all(b"hhhh\n").unwrap();
+        again.write_all(b"iiii\n").unwrap();
         assert_eq!(fs::read_to_string(&path).unwrap(), "iiii\n");
     }
 }

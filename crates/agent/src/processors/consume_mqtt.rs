@@ -25,7 +25,7 @@ use super::{
     RelationshipKind, Settings, Shape,
 };
 use crate::bulletins::Level;
-use crate::engine::Context;
+use crate::engine::{Context, is_passing};
 use crate::flowfile::Attributes;
 use crate::mqtt::{Happened, Link, Message, MqttSettings, Version};
 use crate::net::limits::{MQTT_BATCH_BYTES_MAX, MQTT_MESSAGES_WAITING_MAX};
@@ -127,6 +127,8 @@ struct ConsumeMqtt {
     queue: usize,
     content_type_attribute: Option<String>,
     link: Option<Link>,
+    /// What came over that link and found no room in the repository yet.
+    in_hand: Vec<Message>,
 }
 
 /// What came over the link since the last look.
@@ -156,6 +158,7 @@ impl ConsumeMqtt {
             queue: queue.min(MQTT_MESSAGES_WAITING_MAX),
             content_type_attribute: settings.text("Attribute From Content Type")?,
             link: None,
+            in_hand: Vec::new(),
         })
     }
 
@@ -266,32 +269,42 @@ impl Processor for ConsumeMqtt {
         context: &Context,
         session: &mut ProcessSession<'_>,
     ) -> Result<Next, ProcessorError> {
-        let news = self.look(context)?;
-        if news.lost.is_some() {
-            self.link = None;
-        }
-        if !news.messages.is_empty() {
-            let kept = self.keep(session, &news.messages);
-            let kept = kept.and_then(|()| session.commit_and_wait());
-            if kept.is_err() {
-                // Without a link the server sends again what it may.
-                self.link = None;
+        let mut next = Next::Again;
+        // Until what is in hand is kept, the server is held back.
+        if self.in_hand.is_empty() {
+            let news = self.look(context)?;
+            if news.messages.is_empty() {
+                next = Next::Listening(IDLE);
             }
-            kept?;
-            self.acknowledge(context, &news.messages);
+            if let Some(reason) = news.lost {
+                self.link = None;
+                let address = self.settings.address();
+                context.post(Level::Warning, &format!("no link to {address}: {reason}"));
+                next = Next::Yield;
+            }
+            self.in_hand = news.messages;
         }
-        if let Some(reason) = news.lost {
-            let address = self.settings.address();
-            context.post(Level::Warning, &format!("no link to {address}: {reason}"));
-            return Ok(Next::Yield);
+        if !self.in_hand.is_empty() {
+            let messages = std::mem::take(&mut self.in_hand);
+            let kept = self.keep(session, &messages);
+            match kept.and_then(|()| session.commit_and_wait()) {
+                Ok(()) => self.acknowledge(context, &messages),
+                Err(ProcessorError::Repository(error)) if is_passing(&error) => {
+                    self.in_hand = messages;
+                    return Err(error.into());
+                }
+                Err(error) => {
+                    // Without a link the server sends again what it may.
+                    self.link = None;
+                    return Err(error);
+                }
+            }
         }
-        Ok(match news.messages.is_empty() {
-            true => Next::Listening(IDLE),
-            false => Next::Again,
-        })
+        Ok(next)
     }
 
     fn stop(&mut self) {
+        self.in_hand.clear();
         if let Some(link) = self.link.take() {
             link.close();
         }

@@ -4,7 +4,8 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::flow_tests::agent;
-use crate::testing::{MqttPeer, ground, runtime, start, wait_or_tell, wait_until};
+use crate::repository::{ContentKind, RepositoryOptions};
+use crate::testing::{MqttPeer, Rig, ground, runtime, start, wait_or_tell, wait_until};
 
 /// ConsumeMQTT from one server to PublishMQTT to another.
 fn copy(from: &MqttPeer, to: &MqttPeer, consume: &str, publish: &str) -> String {
@@ -228,4 +229,48 @@ fn settings_that_do_not_fit_are_refused() {
     ] {
         assert!(started(consume).contains(message), "{}", started(consume));
     }
+}
+
+#[test]
+fn what_finds_no_room_in_the_repository_stays_in_hand_and_is_acknowledged_when_it_is_kept() {
+    let server = MqttPeer::start();
+    let address = format!("mqtt://{}", server.address());
+    let mut rig = Rig::new(
+        "ConsumeMQTT",
+        &[
+            ("Broker URI", address.as_str()),
+            ("Topic", "a/#"),
+            ("Client ID", "edge"),
+            ("Quality of Service", "1"),
+        ],
+    );
+    rig.kill_into(RepositoryOptions {
+        content: ContentKind::Volatile {
+            bytes_max: 1_000,
+            count_max: 100,
+        },
+        ..RepositoryOptions::default()
+    });
+    wait_until("it has subscribed", || {
+        rig.trigger().unwrap();
+        server.filters("edge") == ["a/#"]
+    });
+    server.send("edge", "a/b", "1".repeat(600));
+    wait_until("the first one came", || {
+        rig.trigger().unwrap();
+        rig.count("success") == 1
+    });
+    server.send("edge", "a/b", "2".repeat(600));
+    for _ in 0..2 {
+        wait_until("there is no room", || rig.trigger().is_err());
+    }
+    assert_eq!(server.unacknowledged("edge"), 1);
+    assert_eq!(rig.one("success").text(), "1".repeat(600));
+    wait_until("the second one came", || {
+        rig.trigger().unwrap();
+        rig.count("success") == 1
+    });
+    assert_eq!(rig.one("success").text(), "2".repeat(600));
+    wait_until("it is acknowledged", || server.unacknowledged("edge") == 0);
+    assert_eq!(server.connects("edge"), 1);
 }

@@ -2,7 +2,8 @@
 //! queue become FlowFiles.
 //!
 //! The protocols know no acknowledgement: what a peer has sent and the agent has not committed
-//! is lost with the agent.
+//! is lost with the agent. What was taken out of the queue stays in hand until it is committed, so
+//! that a repository without room holds the peers back, as far as the protocol can.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,6 +22,10 @@ use crate::session::ProcessSession;
 /// A queue and the sockets that fill it.
 pub(super) struct Source {
     outlet: Outlet,
+    /// Taken out of the queue, and not committed yet.
+    taken: Vec<Received>,
+    /// How many of them may come together: fewer where the repository never has room for more.
+    together_max: usize,
     _sockets: Sockets,
 }
 
@@ -40,6 +45,8 @@ impl Source {
         let (inlet, outlet) = queue(messages_max, context.waker());
         Ok(Source {
             outlet,
+            taken: Vec::new(),
+            together_max: usize::MAX,
             _sockets: open(inlet)?,
         })
     }
@@ -60,20 +67,36 @@ impl Source {
                 &format!("{dropped} messages came faster than the flow took them and are lost"),
             );
         }
-        let messages = self.outlet.take(batch, BATCH_BYTES_MAX);
-        if messages.is_empty() {
+        if self.taken.is_empty() {
+            self.taken = self.outlet.take(batch, BATCH_BYTES_MAX);
+            self.together_max = usize::MAX;
+        }
+        if self.taken.is_empty() {
             return Ok(Next::Listening(IDLE));
         }
+        let count = self.taken.len().min(self.together_max);
+        let messages = &self.taken[..count];
         let all: Vec<&[u8]> = messages
             .iter()
             .map(|message| message.bytes.as_ref())
             .collect();
-        let block = session.block(Bytes::from(all.concat()))?;
+        let block = match session.block(Bytes::from(all.concat())) {
+            Err(ProcessorError::Failed(_)) if count > 1 => {
+                self.together_max = count / 2;
+                return Ok(Next::Again);
+            }
+            // It fits by no means: it is told, and does not stand in the way of the others.
+            Err(error @ ProcessorError::Failed(_)) => {
+                self.taken.remove(0);
+                return Err(error);
+            }
+            block => block?,
+        };
         let mut offset = 0;
         let mut run: Vec<(u32, u32)> = Vec::new();
         let mut of_run: Option<Placed> = None;
         let mut transit = String::new();
-        for message in &messages {
+        for message in messages {
             let placed = place(message);
             let goes_on = of_run.as_ref().is_some_and(|last| {
                 last.relationship == placed.relationship && last.attributes == placed.attributes
@@ -90,6 +113,8 @@ impl Source {
         if let Some(last) = of_run {
             emit(session, &block, &mut run, &last, &transit);
         }
+        session.commit()?;
+        self.taken.drain(..count);
         Ok(Next::Again)
     }
 }

@@ -1,8 +1,10 @@
 //! MergeContent: what becomes of many, and what becomes of them in a crash.
 
+use std::panic::AssertUnwindSafe;
 use std::process::Command;
 use std::time::Duration;
 
+use crate::fail_point;
 use crate::processors::Next;
 use crate::processors::flow_file_stream;
 use crate::testing::Rig;
@@ -51,6 +53,35 @@ fn what_waits_in_a_bin_survives_a_crash_at_any_step() {
     assert_eq!(rig.one("merged").text(), "one two three ");
     rig.kill();
     assert_eq!((rig.waiting(), rig.count("original")), (0, 3));
+}
+
+#[test]
+fn a_panic_with_one_bin_leaves_the_others_where_they_are() {
+    let more = [
+        ("Correlation Attribute Name", "host"),
+        ("Minimum Number of Entries", "2"),
+        ("Max Bin Age", "10 s"),
+    ];
+    let mut rig = packing(&more);
+    for host in ["a", "b"] {
+        rig.put(&[("host", host)], host);
+    }
+    rig.run();
+    // Both are old at once.
+    rig.advance(Duration::from_secs(10));
+    fail_point::arm(Some("merge_content.merged"));
+    let panicked = std::panic::catch_unwind(AssertUnwindSafe(|| rig.trigger()));
+    fail_point::arm(None);
+    assert!(panicked.is_err());
+    // As the engine would go on, after a rest.
+    rig.advance(Duration::from_secs(10));
+    rig.run();
+    rig.advance(Duration::from_secs(10));
+    rig.run();
+    let mut merged: Vec<String> = Vec::new();
+    merged.extend(rig.out("merged").iter().map(|out| out.text().to_owned()));
+    merged.sort();
+    assert_eq!(merged, ["a", "b"]);
 }
 
 #[test]

@@ -7,6 +7,7 @@ use std::time::Duration;
 use serde_json::json;
 
 use crate::net::socket::Socket;
+use crate::repository::{ContentKind, RepositoryOptions};
 use crate::testing::{Certificates, Out, Rig, wait_until};
 
 fn free_port() -> String {
@@ -84,6 +85,65 @@ fn a_tcp_flow_that_does_not_run_holds_its_peers_back() {
     drop(stream);
     let taken = take(&mut rig, "success", sent);
     assert!(taken.iter().take(sent).all(|out| out.content.len() == 999));
+}
+
+/// Content in memory, of which sources may take 750 bytes.
+fn small_memory() -> RepositoryOptions {
+    RepositoryOptions {
+        content: ContentKind::Volatile {
+            bytes_max: 1_000,
+            count_max: 100,
+        },
+        ..RepositoryOptions::default()
+    }
+}
+
+#[test]
+fn what_finds_no_room_in_the_repository_comes_when_there_is_some() {
+    let port = free_port();
+    let mut rig = Rig::new("ListenTCP", &[("Listening Port", port.as_str())]);
+    rig.kill_into(small_memory());
+    rig.trigger().unwrap();
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    let line = |letter: &str| letter.repeat(600) + "\n";
+    stream.write_all(line("a").as_bytes()).unwrap();
+    wait_until("the first one came", || {
+        rig.trigger().unwrap();
+        rig.count("success") == 1
+    });
+    stream.write_all(line("b").as_bytes()).unwrap();
+    stream.write_all(line("c").as_bytes()).unwrap();
+    for _ in 0..2 {
+        wait_until("there is no room", || rig.trigger().is_err());
+    }
+    assert_eq!(texts(&rig.out("success")), ["a".repeat(600)]);
+    for letter in ["b", "c"] {
+        wait_until("the next one came", || {
+            // Both together never fit; the other one waits for the room of this.
+            let _ = rig.trigger();
+            rig.count("success") == 1
+        });
+        assert_eq!(texts(&rig.out("success")), [letter.repeat(600)]);
+    }
+}
+
+#[test]
+fn a_message_that_never_fits_is_told_and_does_not_hold_up_the_others() {
+    let port = free_port();
+    let mut rig = Rig::new("ListenTCP", &[("Listening Port", port.as_str())]);
+    rig.kill_into(small_memory());
+    rig.trigger().unwrap();
+    let mut stream = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+    let lines = format!("one\n{}\ntwo\n", "x".repeat(1_001));
+    stream.write_all(lines.as_bytes()).unwrap();
+    let mut told = Vec::new();
+    wait_until("the others came", || {
+        told.extend(rig.trigger().err());
+        rig.count("success") == 2
+    });
+    assert_eq!(texts(&rig.out("success")), ["one", "two"]);
+    assert_eq!(told.len(), 1, "{told:?}");
+    assert!(told[0].contains("1001 bytes"), "{told:?}");
 }
 
 #[test]

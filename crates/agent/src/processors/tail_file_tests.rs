@@ -206,6 +206,25 @@ fn rotation_loses_nothing_while_it_runs_and_while_it_is_away() {
 }
 
 #[test]
+fn a_file_that_was_truncated_and_has_grown_past_what_was_read_is_seen_as_another() {
+    for is_away in [false, true] {
+        let (dir, path) = app();
+        append(&path, &lines(0..100));
+        let mut rig = single(&path, &[]);
+        let mut seen = collect(&mut rig, 100);
+        // Held back meanwhile: what the copy has more than that is not read yet.
+        append(&path, &lines(100..120));
+        copy_truncate(&path, &dir.path().join("app.log.1"));
+        append(&path, &lines(120..300));
+        if is_away {
+            rig.kill();
+        }
+        seen.append(&mut collect(&mut rig, 200));
+        assert_eq!(seen, expected(0..300), "away: {is_away}");
+    }
+}
+
+#[test]
 fn two_rotations_while_it_is_away_are_both_read() {
     for (name, rotate) in ROTATIONS {
         let (dir, path) = app();

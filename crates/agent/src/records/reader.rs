@@ -1,12 +1,14 @@
 //! Reading a frame's operations.
 
+use std::sync::Arc;
+
 use base::UnixMillis;
 use journal::Position;
 
 use super::{
-    Check, ClaimAt, Group, OP_CONTENT, OP_COPY, OP_COUNTER, OP_EVENTS, OP_MOVE, OP_PART, OP_PUT,
-    OP_REMOVE, OP_ROPE, OP_STATE, OP_SWAP_IN, OP_SWAP_OUT, OP_SWAPPED, RecordError, SwapAt, ViewAt,
-    Visit,
+    Check, ClaimAt, Group, LIKE_BYTES_MAX, LIKE_COUNT_MAX, OP_CONTENT, OP_COPY, OP_COUNTER,
+    OP_EVENTS, OP_MOVE, OP_PART, OP_PIECE, OP_PIECES, OP_PUT, OP_PUT_LIKE, OP_REMOVE, OP_ROPE,
+    OP_STATE, OP_SWAP_IN, OP_SWAP_OUT, OP_SWAPPED, RecordError, SwapAt, ViewAt, Visit,
 };
 use crate::flowfile::Attributes;
 
@@ -21,9 +23,33 @@ pub(crate) fn needed_content(operations: &[u8]) -> Result<Option<Position>, Reco
     }
 }
 
+/// Where the first of the pieces stands that a commit with these operations needs, and how many
+/// there are; they are named before all but the content.
+pub(crate) fn needed_pieces(operations: &[u8]) -> Result<Option<(Position, u64)>, RecordError> {
+    let mut reader = Reader { rest: operations };
+    if reader.is_next(OP_CONTENT) {
+        reader.number()?;
+    }
+    match reader.is_next(OP_PIECES) {
+        true => Ok(Some((Position(reader.number()?), reader.number()?))),
+        false => Ok(None),
+    }
+}
+
+/// Which piece a frame with these operations is, from zero on, and where it says that piece zero
+/// stands.
+pub(crate) fn piece_of(operations: &[u8]) -> Result<(u64, Position), RecordError> {
+    let mut reader = Reader { rest: operations };
+    match reader.is_next(OP_PIECE) {
+        true => Ok((reader.number()?, Position(reader.number()?))),
+        false => Err(RecordError("it is no piece of a commit")),
+    }
+}
+
 /// Reads operations, telling `visit` each.
 pub(crate) fn read(operations: &[u8], visit: &mut dyn Visit) -> Result<(), RecordError> {
     let mut reader = Reader { rest: operations };
+    let mut before: Option<Group<'_>> = None;
     while let Some((&op, rest)) = reader.rest.split_first() {
         reader.rest = rest;
         match op {
@@ -41,7 +67,17 @@ pub(crate) fn read(operations: &[u8], visit: &mut dyn Visit) -> Result<(), Recor
                     end = first.wrapping_add(count);
                 }
             }
-            OP_PUT => reader.put(visit)?,
+            OP_PUT => {
+                let group = reader.group()?;
+                reader.put(&group, visit)?;
+                before = Some(group);
+            }
+            OP_PUT_LIKE => {
+                let unknown = RecordError("a group is like none");
+                let group = reader.group_like(before.take().ok_or(unknown)?)?;
+                reader.put(&group, visit)?;
+                before = Some(group);
+            }
             OP_COUNTER => visit.counter(reader.number()?),
             OP_MOVE => {
                 let from = Position(reader.number()?);
@@ -50,6 +86,10 @@ pub(crate) fn read(operations: &[u8], visit: &mut dyn Visit) -> Result<(), Recor
             }
             OP_ROPE => reader.rope(visit)?,
             OP_CONTENT => {
+                reader.number()?;
+            }
+            OP_PIECE | OP_PIECES => {
+                reader.number()?;
                 reader.number()?;
             }
             OP_COPY => {
@@ -95,9 +135,47 @@ impl<'b> Reader<'b> {
         let entry = UnixMillis(self.signed()?);
         Ok(Group {
             connection,
-            attributes,
+            attributes: Arc::new(attributes),
             entry,
         })
+    }
+
+    /// The group before, changed.
+    fn group_like(&mut self, before: Group<'b>) -> Result<Group<'b>, RecordError> {
+        const OUTSIDE: RecordError = RecordError("a group differs where there is nothing");
+        let mut group = before;
+        let attributes = Arc::make_mut(&mut group.attributes);
+        if attributes.iter().len() > LIKE_COUNT_MAX {
+            return Err(RecordError("a group is like a larger one than may be"));
+        }
+        group.entry.0 = group.entry.0.wrapping_add(self.signed()?);
+        let mut next = 0usize;
+        for _ in 0..self.number()? {
+            let skipped = usize::try_from(self.number()?).map_err(|_| OUTSIDE)?;
+            let index = next.checked_add(skipped).ok_or(OUTSIDE)?;
+            let kept = usize::try_from(self.number()?).map_err(|_| OUTSIDE)?;
+            let rest = self.text()?;
+            let old = attributes.value_at(index).ok_or(OUTSIDE)?;
+            let kept = old.get(..kept).ok_or(OUTSIDE)?;
+            let value = [kept, rest].concat();
+            attributes.set_at(index, value);
+            next = index + 1;
+        }
+        if attributes.bytes() > LIKE_BYTES_MAX {
+            return Err(RecordError("a group is like a larger one than may be"));
+        }
+        Ok(group)
+    }
+
+    /// Takes the next operation if it is this one.
+    fn is_next(&mut self, op: u8) -> bool {
+        match self.rest.split_first() {
+            Some((next, rest)) if *next == op => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
     }
 
     fn claim(&mut self) -> Result<(ClaimAt, Check), RecordError> {
@@ -158,11 +236,11 @@ impl<'b> Reader<'b> {
         })
     }
 
-    fn put(&mut self, visit: &mut dyn Visit) -> Result<(), RecordError> {
-        let group = self.group()?;
+    /// What follows a group's attributes: its claim and its FlowFiles.
+    fn put(&mut self, group: &Group<'b>, visit: &mut dyn Visit) -> Result<(), RecordError> {
         let (at, check) = self.claim()?;
         let claim_len = u64::from(at.len());
-        visit.group(group, at, check);
+        visit.group(group.clone(), at, check);
         let (mut id_end, mut offset_end) = (0u64, 0u64);
         for _ in 0..self.number()? {
             let id = id_end.wrapping_add_signed(self.signed()?);

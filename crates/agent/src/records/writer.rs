@@ -5,14 +5,15 @@ use std::sync::Arc;
 use journal::Position;
 
 use super::{
-    Check, ClaimAt, OP_CONTENT, OP_COPY, OP_COUNTER, OP_EVENTS, OP_MOVE, OP_PART, OP_PUT,
-    OP_REMOVE, OP_ROPE, OP_STATE, OP_SWAP_IN, OP_SWAP_OUT, OP_SWAPPED, SwapAt,
+    Check, ClaimAt, LIKE_BYTES_MAX, LIKE_COUNT_MAX, OP_CONTENT, OP_COPY, OP_COUNTER, OP_EVENTS,
+    OP_MOVE, OP_PART, OP_PIECE, OP_PIECES, OP_PUT, OP_PUT_LIKE, OP_REMOVE, OP_ROPE, OP_STATE,
+    OP_SWAP_IN, OP_SWAP_OUT, OP_SWAPPED, SwapAt,
 };
 use crate::content::{Claim, View};
-use crate::flowfile::{FlowFile, FlowFileId};
+use crate::flowfile::{Attributes, FlowFile, FlowFileId};
 
 /// Builds a frame's operations.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Writer {
     out: Vec<u8>,
 }
@@ -56,10 +57,26 @@ impl Writer {
         flow_files: impl IntoIterator<Item = &'f FlowFile>,
         locate: Locate<'_>,
     ) {
+        self.put_until(connection, &mut flow_files.into_iter(), locate, usize::MAX);
+    }
+
+    /// As [`Self::put`], until there are so many bytes here; whether that is why it ended. What is
+    /// left is for the next frame.
+    pub(crate) fn put_until(
+        &mut self,
+        connection: &str,
+        flow_files: &mut dyn Iterator<Item = &FlowFile>,
+        locate: Locate<'_>,
+        bytes_max: usize,
+    ) -> bool {
         let mut group: Option<&FlowFile> = None;
         let mut runs = Vec::new();
         let (mut count, mut id_end, mut offset_end) = (0u64, 0u64, 0u64);
-        for flow_file in flow_files {
+        while self.out.len() + runs.len() < bytes_max {
+            let Some(flow_file) = flow_files.next() else {
+                self.end_group(count, &mut runs);
+                return false;
+            };
             let view = match flow_file.content.views() {
                 [] => None,
                 [view] => Some(view),
@@ -73,8 +90,13 @@ impl Writer {
             let same = group.is_some_and(|first| same_group(first, flow_file));
             if !same {
                 self.end_group(count, &mut runs);
-                self.out.push(OP_PUT);
-                self.group(connection, flow_file);
+                match group.filter(|before| is_like(&before.attributes, &flow_file.attributes)) {
+                    Some(before) => self.group_like(before, flow_file),
+                    None => {
+                        self.out.push(OP_PUT);
+                        self.group(connection, flow_file);
+                    }
+                }
                 self.claim(view.map(|view| &view.claim), locate);
                 (group, count, id_end, offset_end) = (Some(flow_file), 0, 0, 0);
             }
@@ -87,6 +109,7 @@ impl Writer {
             count += 1;
         }
         self.end_group(count, &mut runs);
+        true
     }
 
     /// The same, and the content journal's end that it needs, which stands first.
@@ -149,6 +172,24 @@ impl Writer {
         self.number(index);
     }
 
+    /// Which piece of its commit this frame is, from zero on, and where piece zero stands.
+    pub(crate) fn piece(&mut self, index: u64, first: Position) {
+        self.out.push(OP_PIECE);
+        self.number(index);
+        self.number(first.0);
+    }
+
+    /// The commit's pieces, which stand before this frame.
+    pub(crate) fn pieces(&mut self, first: Position, count: u64) {
+        self.out.push(OP_PIECES);
+        self.number(first.0);
+        self.number(count);
+    }
+
+    pub(crate) fn append(&mut self, mut other: Writer) {
+        self.out.append(&mut other.out);
+    }
+
     pub(crate) fn moved(&mut self, from: Position, offset: u64, len: u32) {
         self.out.push(OP_MOVE);
         self.number(from.0);
@@ -173,6 +214,26 @@ impl Writer {
             self.bytes(value.as_bytes());
         }
         self.signed(flow_file.entry.0);
+    }
+
+    /// A group by what it differs in from the one before it.
+    fn group_like(&mut self, before: &FlowFile, flow_file: &FlowFile) {
+        self.out.push(OP_PUT_LIKE);
+        self.signed(flow_file.entry.0.wrapping_sub(before.entry.0));
+        let pairs = || before.attributes.iter().zip(flow_file.attributes.iter());
+        let differing = || {
+            let numbered = pairs().enumerate();
+            numbered.filter(|(_, ((_, old), (_, new)))| old != new)
+        };
+        self.number(differing().count() as u64);
+        let mut next = 0;
+        for (index, ((_, old), (_, new))) in differing() {
+            self.number((index - next) as u64);
+            next = index + 1;
+            let kept = shared_len(old, new);
+            self.number(kept as u64);
+            self.bytes(&new.as_bytes()[kept..]);
+        }
     }
 
     fn claim(&mut self, claim: Option<&Arc<Claim>>, locate: Locate<'_>) {
@@ -251,6 +312,22 @@ fn same_group(a: &FlowFile, b: &FlowFile) -> bool {
     same_claim
         && a.entry == b.entry
         && (Arc::ptr_eq(&a.attributes, &b.attributes) || a.attributes == b.attributes)
+}
+
+/// Whether attributes have the same names, and are few enough to be told by their differences.
+fn is_like(before: &Attributes, attributes: &Attributes) -> bool {
+    let pairs = || before.iter().zip(attributes.iter());
+    before.iter().len() == attributes.iter().len()
+        && attributes.iter().len() <= LIKE_COUNT_MAX
+        && pairs().all(|((old, _), (new, _))| old == new)
+        && attributes.bytes() <= LIKE_BYTES_MAX
+}
+
+/// Bytes that two texts begin with alike, in whole characters of both.
+fn shared_len(a: &str, b: &str) -> usize {
+    let pairs = a.bytes().zip(b.bytes());
+    let len = pairs.take_while(|(a, b)| a == b).count();
+    b.floor_char_boundary(a.floor_char_boundary(len))
 }
 
 /// Writes a number.

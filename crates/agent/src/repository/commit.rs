@@ -1,7 +1,6 @@
 //! Making true what a session did: one frame, and before it the content that it needs.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
 
 use base::UnixMillis;
 use bytes::Bytes;
@@ -10,6 +9,7 @@ use journal::{
 };
 
 use super::head::Head;
+use super::pieces::Operations;
 use super::{ContentKind, FlowFileKind, ProvenanceKind, Repository};
 use crate::AgentError;
 use crate::connection::Connection;
@@ -40,6 +40,14 @@ pub(crate) struct Put {
     pub(crate) connection: Arc<Connection>,
     pub(crate) flow_files: Vec<FlowFile>,
     pub(crate) penalized: Option<UnixMillis>,
+}
+
+/// How a commit's frame is carried, and what content is in it.
+struct Carried<'c> {
+    is_vital: bool,
+    content: &'c [Bytes],
+    need: Durability,
+    waits: bool,
 }
 
 /// What a durable commit waits for: the disk under each journal.
@@ -94,17 +102,34 @@ impl Repository {
         if !self.keeps_content() {
             return Ok(());
         }
-        self.write_content(claims, self.need(Durability::Disk))
-            .map_err(refused)
+        let written = self.write_content(claims, self.need(Durability::Disk));
+        if self.is_full() {
+            self.win_room();
+        }
+        written.map_err(refused)
     }
 
     fn append(
+        &self,
+        commit: Commit<'_>,
+        need: Durability,
+        waits: bool,
+    ) -> Result<CommitWait, AgentError> {
+        let outcome = self.append_now(commit, need, waits);
+        if self.is_full() {
+            self.win_room();
+        }
+        outcome
+    }
+
+    fn append_now(
         &self,
         mut commit: Commit<'_>,
         need: Durability,
         waits: bool,
     ) -> Result<CommitWait, AgentError> {
         let need = self.need(need);
+        self.reserve_more()?;
         if let Some(provenance) = &self.provenance {
             provenance.check().map_err(refused)?;
         }
@@ -123,10 +148,7 @@ impl Repository {
         for connection in long {
             self.swap_out(&connection);
         }
-        let content_end = self.content_journal.as_ref().map(|journal| journal.end().0);
-        if self.journal.end().0 >= self.snapshot_due.load(Ordering::Relaxed)
-            || content_end.is_some_and(|end| end >= self.content_due.load(Ordering::Relaxed))
-        {
+        if self.is_due() {
             self.tidy_sometime();
         }
         Ok(wait)
@@ -151,47 +173,88 @@ impl Repository {
 
     fn place(
         &self,
-        commit: Commit<'_>,
+        mut commit: Commit<'_>,
         need: Durability,
         waits: bool,
     ) -> Result<CommitWait, AgentError> {
         let content = self.content_of(&commit);
-        let is_vital = frees_room(&commit);
+        let carried = Carried {
+            is_vital: frees_room(&commit),
+            content: &content,
+            need,
+            waits,
+        };
         loop {
             let gate = self.gate.read();
-            // Order matters where a frame leans on another journal, and for provenance's mark.
-            let order = self.needs_order(&commit).then(|| self.order.lock());
             // Encoded under the gate, since a snapshot may move claims.
-            let writer = self.encode(&commit);
-            if writer.len() == 0 && content.is_empty() {
+            let operations = self.encode(&commit);
+            if operations.is_empty() && content.is_empty() {
                 self.take_effect(commit, None);
                 return Ok(CommitWait::default());
             }
-            let head = self.head(writer);
-            let mut parts = head.parts().to_vec();
-            parts.extend(content.iter().map(Bytes::as_ref));
-            let frame = commit_frame(&parts);
-            fail_point("repository.before_flush");
-            let (done, records) = waiting(waits, need);
-            let placed = if is_vital {
-                self.journal.append_vital(&[frame], need, done)
-            } else {
-                let checksum = behind(&head.parts(), &commit.claims, &content);
-                self.journal.append_summed(frame, checksum, need, done)
+            let wanted = match operations.into_one() {
+                Ok(writer) => match self.place_frame(&mut commit, writer, &carried)? {
+                    Ok(wait) => return Ok(wait),
+                    Err(wanted) => wanted,
+                },
+                Err(pieces) => return self.place_spanning(&mut commit, pieces, &carried),
             };
-            match placed {
-                Ok(placed) => {
-                    let content = self.content_barrier(waits, need).map_err(refused)?;
-                    self.take_effect(commit, Some((placed, head.len())));
-                    return Ok(CommitWait { records, content });
-                }
-                Err(JournalError::Busy) => {
-                    drop((order, gate));
-                    self.journal.room_blocking(frame.framed_len());
-                }
-                Err(source) => return Err(refused(source)),
+            drop(gate);
+            self.journal.room_blocking(wanted);
+        }
+    }
+
+    /// Places a commit of several frames; the gate is held for reading.
+    fn place_spanning(
+        &self,
+        commit: &mut Commit<'_>,
+        pieces: Vec<Writer>,
+        carried: &Carried<'_>,
+    ) -> Result<CommitWait, AgentError> {
+        let _alone = self.spanning.lock();
+        let pieces = self.place_pieces(pieces, carried.is_vital);
+        let names = pieces.map_err(refused)?;
+        fail_point("repository.pieces");
+        loop {
+            match self.place_frame(commit, names.clone(), carried)? {
+                Ok(wait) => return Ok(wait),
+                Err(wanted) => self.journal.room_blocking(wanted),
             }
         }
+    }
+
+    /// Places a commit's own frame, and has it take effect; the gate is held for reading. The inner
+    /// error are the bytes that there is no room for yet.
+    fn place_frame(
+        &self,
+        commit: &mut Commit<'_>,
+        writer: Writer,
+        carried: &Carried<'_>,
+    ) -> Result<Result<CommitWait, u64>, AgentError> {
+        // Order matters where a frame leans on another journal, and for provenance's mark.
+        let _order = self.needs_order(commit).then(|| self.order.lock());
+        let head = self.head(self.behind_content(writer));
+        let mut parts = head.parts().to_vec();
+        parts.extend(carried.content.iter().map(Bytes::as_ref));
+        let frame = commit_frame(&parts);
+        fail_point("repository.before_flush");
+        let need = carried.need;
+        let (done, records) = waiting(carried.waits, need);
+        let placed = if carried.is_vital {
+            self.journal.append_vital(&[frame], need, done)
+        } else {
+            let checksum = behind(&head.parts(), &commit.claims, carried.content);
+            self.journal.append_summed(frame, checksum, need, done)
+        };
+        let placed = match placed {
+            Ok(placed) => placed,
+            Err(JournalError::Busy) => return Ok(Err(frame.framed_len())),
+            Err(source) => return Err(refused(source)),
+        };
+        // The frame stands: what it says is true, whatever becomes of the wait for it.
+        self.take_effect(std::mem::take(commit), Some((placed, head.len())));
+        let content = self.content_barrier(carried.waits, need).map_err(refused)?;
+        Ok(Ok(CommitWait { records, content }))
     }
 
     /// Content that goes into the commit's own frame.
@@ -220,31 +283,44 @@ impl Repository {
         let (Some(journal), true) = (&self.content_journal, waits) else {
             return Ok(None);
         };
-        let (done, wait) = waiting(true, need);
-        journal.append(&[], need, done)?;
-        Ok(wait)
+        loop {
+            let (done, wait) = waiting(true, need);
+            match journal.append(&[], need, done) {
+                Ok(_) => return Ok(wait),
+                // The frame that needs it stands already.
+                Err(JournalError::Busy) => journal.room_blocking(0),
+                Err(error) => return Err(error),
+            }
+        }
     }
 
-    fn encode(&self, commit: &Commit<'_>) -> Writer {
-        let mut writer = Writer::default();
+    fn encode(&self, commit: &Commit<'_>) -> Operations {
+        let bytes_max = self.piece_bytes();
+        let mut out = Operations::new(bytes_max);
         let is_recorded = self.options.flow_files == FlowFileKind::Disk;
         if let Some((key, bytes)) = &commit.state {
-            writer.state(key, bytes);
+            out.writer().state(key, bytes);
         }
         if is_recorded {
-            writer.remove(&commit.removed);
+            for removed in commit.removed.chunks(bytes_max / REMOVED_BYTES) {
+                out.writer().remove(removed);
+            }
             for put in &commit.puts {
-                writer.put(&put.connection.definition.id, &put.flow_files, &|claim| {
-                    claim.locate()
-                });
+                let id = &put.connection.definition.id;
+                let mut flow_files = put.flow_files.iter();
+                let locate = &|claim: &Arc<Claim>| claim.locate();
+                while out
+                    .writer()
+                    .put_until(id, &mut flow_files, locate, bytes_max)
+                {}
             }
         }
         if is_recorded && matches!(self.options.provenance, ProvenanceKind::Disk { .. }) {
             for block in &commit.events {
-                writer.events(block);
+                out.writer().events(block);
             }
         }
-        self.behind_content(writer)
+        out
     }
 
     /// The same, saying how much of the content journal it leans on. Where there is one, frames
@@ -336,13 +412,19 @@ pub(super) fn commit_frame<'a>(parts: &'a [&'a [u8]]) -> Frame<'a> {
     }
 }
 
-/// Waits for room, then appends without waiting for the disk.
+/// Waits until not too much is pending, then appends without waiting for the disk.
 pub(super) fn append_when_room(
     journal: &Journal,
     frame: Frame<'_>,
+    need: Durability,
+    is_vital: bool,
 ) -> Result<Position, JournalError> {
     loop {
-        match journal.append_vital(&[frame], Durability::Disk, Done::none()) {
+        let placed = match is_vital {
+            true => journal.append_vital(&[frame], need, Done::none()),
+            false => journal.append(&[frame], need, Done::none()),
+        };
+        match placed {
             Ok(placed) => return Ok(placed.first),
             Err(JournalError::Busy) => journal.room_blocking(frame.framed_len()),
             Err(error) => return Err(error),
@@ -361,6 +443,9 @@ fn behind(head: &[&[u8]], claims: &[Arc<Claim>], content: &[Bytes]) -> Checksum 
         Check::None | Check::Sealed => sum.then(bytes),
     })
 }
+
+/// Bytes that a removed FlowFile takes in a frame, at most.
+const REMOVED_BYTES: usize = 16;
 
 /// Whether a commit gives more room than it takes: then it may take what is kept for that.
 fn frees_room(commit: &Commit<'_>) -> bool {

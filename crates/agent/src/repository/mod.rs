@@ -3,6 +3,7 @@
 //! # Invariants
 //!
 //! - A session's commit is one frame (see [`crate::records`]), so it happened whole or not at all.
+//!   What is too much for one stands in pieces before it, which it names.
 //! - Content that stands in a journal of its own is written before the frame that needs it. The
 //!   frame says how far that journal must be there; where it is not, the frame and all behind it
 //!   never happened. A commit is durable when both journals are.
@@ -12,14 +13,18 @@
 //!   lived when the last one was taken; both are durable by then. So a snapshot that goes bad on
 //!   the disk takes nothing with it: recovery begins at the one before.
 //! - FlowFiles of connections that no running flow has are parked, never dropped.
+//! - No number of a FlowFile is given out twice, whatever was lost of what had it ([`numbers`]).
 //!
 //! What is kept in memory only ([`options`]) is not written; processors' states always are.
 
 mod commit;
 pub(crate) mod fuzzing;
 mod head;
+mod numbers;
 mod options;
+mod pieces;
 mod replay;
+mod room;
 mod swap;
 mod tidy;
 
@@ -60,10 +65,14 @@ pub struct Repository {
     gate: RwLock<()>,
     /// Held while a frame is placed, where its order among others matters beside the journal's.
     order: Mutex<()>,
+    /// Held while a commit's pieces are placed, up to the frame that names them.
+    spanning: Mutex<()>,
     /// Held while FlowFiles are swapped, so that batches keep their order.
     swapping: Mutex<()>,
     book: Mutex<Book>,
     next_id: AtomicU64,
+    /// From this number on more are reserved.
+    reserve_due: AtomicU64,
     namespace: u64,
     snapshot_due: AtomicU64,
     content_due: AtomicU64,
@@ -94,9 +103,13 @@ struct Book {
     /// FlowFiles on the disk, when new ones are kept in memory only: left alone.
     left_alone: HashMap<String, Stock>,
     active: Vec<Arc<Connection>>,
+    /// Bytes of the last snapshot, and FlowFiles in it.
     snapshot_bytes: u64,
+    snapshot_flow_files: u64,
     /// Where the last snapshot begins.
     snapshot: Option<Position>,
+    /// Where the one before it begins: recovery needs no frame before that.
+    snapshot_before: Option<Position>,
 }
 
 impl Repository {
@@ -180,7 +193,7 @@ impl Repository {
             }
         }
         let namespace = namespace(&book);
-        let next_id = replayed.next_id;
+        let next_id = numbers::next(&book, replayed.next_id);
         let repository = Arc::new(Repository {
             snapshot_due: AtomicU64::new(journal.end().0 + options.limits.snapshot_bytes_min),
             content_due: AtomicU64::new(content_due(content_journal.as_ref(), &options)),
@@ -192,9 +205,11 @@ impl Repository {
             keyring,
             gate: RwLock::new(()),
             order: Mutex::new(()),
+            spanning: Mutex::new(()),
             swapping: Mutex::new(()),
             book: Mutex::new(book),
             next_id: AtomicU64::new(next_id),
+            reserve_due: AtomicU64::new(u64::MAX),
             namespace,
             is_snapshotting: AtomicBool::new(false),
         });
@@ -209,6 +224,7 @@ impl Repository {
             repository.replace()?;
             repository.replace()?;
         }
+        repository.reserve_numbers()?;
         Ok(repository)
     }
 

@@ -5,9 +5,9 @@ use std::time::Duration;
 use journal::JournalOptions;
 
 use crate::limits::{
-    CLAIM_BYTES_MAX, CONTENT_PINNED_BYTES_MAX, HOT_CONTENT_BYTES_MAX, JOURNAL_PENDING_BYTES_MAX,
-    PINNED_BYTES_MAX, PROVENANCE_BYTES_DEFAULT, SNAPSHOT_BYTES_MIN, VOLATILE_BYTES_DEFAULT,
-    VOLATILE_COUNT_DEFAULT,
+    CLAIM_BYTES_MAX, COMMIT_PIECE_BYTES, CONTENT_PINNED_BYTES_MAX, HOT_CONTENT_BYTES_MAX,
+    JOURNAL_PENDING_BYTES_MAX, PINNED_BYTES_MAX, PROVENANCE_BYTES_DEFAULT, SNAPSHOT_BYTES_MIN,
+    VOLATILE_BYTES_DEFAULT, VOLATILE_COUNT_DEFAULT,
 };
 
 /// What an agent's repositories are like.
@@ -87,6 +87,8 @@ pub struct RepositoryLimits {
     pub content_pinned_bytes_max: u64,
     /// Bytes on the disk that only what frees room may take.
     pub reserve_bytes: u64,
+    /// Bytes of what a session did from which on it is written in several frames.
+    pub piece_bytes: u64,
     /// Bytes that wait for each journal's writer.
     pub pending_bytes_max: u64,
     /// Bytes of content on the disk that stay in memory too; above what waits to be written.
@@ -138,6 +140,7 @@ impl Default for RepositoryLimits {
             pinned_bytes_max: PINNED_BYTES_MAX,
             content_pinned_bytes_max: CONTENT_PINNED_BYTES_MAX,
             reserve_bytes: 4 << 20,
+            piece_bytes: COMMIT_PIECE_BYTES,
             pending_bytes_max: JOURNAL_PENDING_BYTES_MAX,
             hot_bytes_max: HOT_CONTENT_BYTES_MAX,
         }
@@ -157,6 +160,7 @@ impl RepositoryLimits {
             pinned_bytes_max: part(8, 4 << 20, all.pinned_bytes_max),
             content_pinned_bytes_max: part(8, 4 << 20, all.content_pinned_bytes_max),
             reserve_bytes: (segment_bytes / 4).min(all.reserve_bytes),
+            piece_bytes: all.piece_bytes,
             pending_bytes_max: (memory / 32).clamp(1 << 20, all.pending_bytes_max),
             hot_bytes_max: (memory / 16).clamp(2 << 20, all.hot_bytes_max),
         }

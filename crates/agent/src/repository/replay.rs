@@ -9,9 +9,11 @@ use bytes::Bytes;
 use journal::{FrameRef, JournalError, Position};
 
 use super::head::{self, FrameError};
+use super::pieces::Pieces;
 use super::{Book, ContentKind, Swapped, kind_before, swap};
 use crate::content::{Claim, Content, Contents, View};
 use crate::flowfile::{Attributes, FlowFile, FlowFileId};
+use crate::limits::SWAP_BATCH_FLOW_FILES;
 use crate::provenance::Provenance;
 use crate::records::{self, Check, ClaimAt, Group, RecordError, SwapAt, ViewAt, Visit};
 use crate::sealing::Keyring;
@@ -26,6 +28,8 @@ pub(super) struct Replay<'c> {
     now: Table,
     staging: Option<Table>,
     parts: u64,
+    /// Pieces of a commit that has not come yet.
+    pieces: Pieces,
     next_id: u64,
     is_cut: bool,
     /// Whether frames stand there that would be sealed otherwise now.
@@ -34,8 +38,8 @@ pub(super) struct Replay<'c> {
     frame: Position,
     content_start: Position,
     is_staged: bool,
-    /// What this frame puts stands in front, from this order on.
-    front: Option<i64>,
+    /// What this frame puts comes back to where it stood, from this order on.
+    back: Option<i64>,
     together: Together,
     /// The frame's blocks of events that are to be taken again.
     taking: Vec<Vec<u8>>,
@@ -52,11 +56,10 @@ struct Table {
     connections: Vec<Arc<str>>,
     claims: HashMap<Position, Arc<Claim>>,
     last: i64,
-    /// The order of what came back to its queue's front; below all others.
-    front: i64,
 }
 
-/// FlowFiles that are written away.
+/// FlowFiles that are written away. They stand at this order and right below it, where they stand
+/// again when they come back: before them may be what a session still holds of an earlier batch.
 struct SwapSlot {
     order: i64,
     connection: u32,
@@ -114,6 +117,12 @@ impl Table {
         index as u32
     }
 
+    /// The last of as many new orders as a batch has FlowFiles.
+    fn room_for(&mut self, count: u64) -> i64 {
+        self.last += room(count);
+        self.last
+    }
+
     fn swap(&mut self, order: i64, position: Position, swap: SwapAt<'_>) {
         let connection = self.connection(swap.connection);
         self.swapped.push(SwapSlot {
@@ -142,13 +151,14 @@ impl<'c> Replay<'c> {
             now: Table::default(),
             staging: None,
             parts: 0,
+            pieces: Pieces::default(),
             next_id: 0,
             is_cut: false,
             is_outdated: false,
             frame: Position(0),
             content_start: Position(0),
             is_staged: false,
-            front: None,
+            back: None,
             together: Together::default(),
             taking: Vec::new(),
             is_broken: false,
@@ -158,10 +168,11 @@ impl<'c> Replay<'c> {
 
     pub(super) fn frame(&mut self, frame: FrameRef<'_>) -> Result<(), FrameError> {
         self.frame = frame.position;
-        self.front = None;
+        self.back = None;
         match frame.kind {
-            records::COMMIT if self.is_cut => Ok(()),
+            records::COMMIT | records::PIECE if self.is_cut => Ok(()),
             records::COMMIT => self.commit(frame),
+            records::PIECE => self.piece(frame),
             records::SNAPSHOT => self.snapshot(frame),
             _ => Ok(()),
         }
@@ -177,11 +188,37 @@ impl<'c> Replay<'c> {
             self.is_cut = true;
             return Ok(());
         }
+        let pieces = match records::needed_pieces(&operations)? {
+            None => Vec::new(),
+            Some((first, count)) => {
+                let Some(pieces) = self.pieces.take(first, count) else {
+                    tracing::error!(
+                        position = frame.position.0,
+                        "a commit is lost, since a piece of it has gone bad on the disk"
+                    );
+                    return Ok(());
+                };
+                pieces
+            }
+        };
         self.content_start = Position(frame.payload_position().0 + content);
+        for piece in &pieces {
+            records::read(piece, self)?;
+        }
         records::read(&operations, self)?;
         if let Some(provenance) = self.provenance {
             provenance.take(frame.position, std::mem::take(&mut self.taking));
         }
+        Ok(())
+    }
+
+    /// Keeps a piece for the commit that names it.
+    fn piece(&mut self, frame: FrameRef<'_>) -> Result<(), FrameError> {
+        self.is_outdated |= !head::is_current(self.keyring, frame.payload);
+        let (operations, _) = head::split(self.keyring, frame.payload)?;
+        let (index, first) = records::piece_of(&operations)?;
+        let operations = operations.into_owned();
+        self.pieces.push(frame.position, index, first, operations);
         Ok(())
     }
 
@@ -192,6 +229,8 @@ impl<'c> Replay<'c> {
         self.is_outdated |= !head::is_current(self.keyring, rest);
         let (operations, _) = head::split(self.keyring, rest)?;
         if flags & records::BEGINS != 0 {
+            // Those of a commit that was not finished.
+            self.pieces = Pieces::default();
             let is_whole = !self.lacks_content(&operations)?;
             self.staging = is_whole.then(Table::default);
             self.parts = 0;
@@ -307,7 +346,7 @@ impl<'c> Replay<'c> {
         Together {
             connection: self.table().connection(group.connection),
             entry: group.entry,
-            attributes: Arc::new(group.attributes),
+            attributes: group.attributes,
             claim: None,
             is_gone: false,
         }
@@ -330,14 +369,14 @@ impl<'c> Replay<'c> {
 
     fn insert(&mut self, id: u64, together: &Together, content: Content) {
         self.next_id = self.next_id.max(id.saturating_add(1));
-        let front = self.front.as_mut().map(|next| {
+        let back = self.back.as_mut().map(|next| {
             *next += 1;
             *next
         });
         let table = self.table();
         table.last += 1;
         let slot = Slot {
-            order: front.unwrap_or(table.last),
+            order: back.unwrap_or(table.last),
             connection: together.connection,
             entry: together.entry,
             attributes: Arc::clone(&together.attributes),
@@ -451,7 +490,8 @@ impl Visit for Replay<'_> {
         let table = self.table();
         let gone = ids.iter().filter_map(|id| table.flow_files.remove(id));
         // It stands where its last FlowFile stood: what came later may have been put before this.
-        let order = gone.map(|slot| slot.order).max().unwrap_or(table.last);
+        let order = gone.map(|slot| slot.order).max();
+        let order = order.unwrap_or_else(|| table.room_for(swap.count));
         table.swap(order, position, swap);
         if let Some(next) = ids.iter().max() {
             self.next_id = self.next_id.max(next.saturating_add(1));
@@ -460,8 +500,8 @@ impl Visit for Replay<'_> {
 
     fn swapped(&mut self, position: Position, swap: SwapAt<'_>) {
         let table = self.table();
-        table.last += 1;
-        table.swap(table.last, position, swap);
+        let order = table.room_for(swap.count);
+        table.swap(order, position, swap);
     }
 
     fn swap_in(&mut self, position: Position) {
@@ -473,9 +513,12 @@ impl Visit for Replay<'_> {
         else {
             return;
         };
-        let count = i64::try_from(table.swapped.remove(at).count).unwrap_or(i64::MAX);
-        table.front = table.front.saturating_sub(count.saturating_add(1));
-        let front = table.front;
-        self.front = Some(front);
+        let swap = table.swapped.remove(at);
+        self.back = Some(swap.order - room(swap.count));
     }
+}
+
+/// Orders that a batch takes; a damaged count is no batch's.
+fn room(count: u64) -> i64 {
+    count.min(SWAP_BATCH_FLOW_FILES as u64) as i64
 }

@@ -115,6 +115,7 @@ impl Repository {
                 }
             }
             drop(gate);
+            self.keep_reserve();
             // The batch's claims end here, outside of the locks.
             drop(batch);
         }
@@ -144,7 +145,10 @@ impl Repository {
         let _order = self.order.lock();
         let writer = self.behind_content(writer);
         let head = self.head(writer);
-        let position = append_when_room(&self.journal, commit_frame(&head.parts()))?;
+        // Not by what is kept for the sinks: on a full disk it stays in memory, and nothing comes in.
+        let frame_parts = head.parts();
+        let frame = commit_frame(&frame_parts);
+        let position = append_when_room(&self.journal, frame, Durability::Disk, false)?;
         Ok(Swapped::new(&self.contents, position, swap))
     }
 
@@ -159,9 +163,13 @@ impl Repository {
             if !connection.is_to_swap_in() {
                 return Ok(());
             }
-            let batch = match self.read_back(position) {
+            let read = match self.read_back(position) {
+                Err(error) if error.is_unreadable() => self.read_back(position),
+                read => read,
+            };
+            let batch = match read {
                 Ok(batch) => batch,
-                Err(error) if is_lasting(&error) => {
+                Err(error) if is_lasting(&error) || self.journal.has_lost(&error) => {
                     tracing::error!(
                         count,
                         connection = connection.definition.id,
@@ -295,7 +303,7 @@ impl Back<'_> {
 impl Visit for Back<'_> {
     fn group(&mut self, group: Group<'_>, at: ClaimAt, check: Check) {
         self.content = self.claim(at, check);
-        self.group = Some((group.entry, Arc::new(group.attributes)));
+        self.group = Some((group.entry, group.attributes));
     }
 
     fn put(&mut self, id: u64, offset: u32, len: u32) {
@@ -314,7 +322,7 @@ impl Visit for Back<'_> {
             })
         });
         let content = Content::of_views(parts.collect());
-        self.group = Some((group.entry, Arc::new(group.attributes)));
+        self.group = Some((group.entry, group.attributes));
         self.push(id, content);
     }
 }

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use base::{Clock, SystemClock};
-use journal::{Done, Durability, Frame, Journal, JournalError, Position};
+use bytes::Bytes;
+use journal::{Done, Durability, DurableWait, Frame, Journal, JournalError, Position};
 
 use super::commit::{append_when_room, commit_frame};
 use super::head::Head;
@@ -34,7 +35,14 @@ impl Repository {
         if self.is_snapshotting.swap(true, Ordering::AcqRel) {
             return Ok(());
         }
-        let outcome = self.snapshot_and_reclaim(moves);
+        let outcome = match moves && self.is_full() {
+            true => self.tidy_full_disk(),
+            // Frames that never happened are replaced with what room there is.
+            false => self.snapshot_and_reclaim(moves, moves),
+        };
+        if outcome.is_err() {
+            self.postpone();
+        }
         self.is_snapshotting.store(false, Ordering::Release);
         outcome.map_err(|source| AgentError::Repository {
             action: "tidy",
@@ -50,34 +58,42 @@ impl Repository {
         }
     }
 
-    fn snapshot_and_reclaim(&self, moves: bool) -> Result<(), JournalError> {
+    /// Whether so much was written since the last time that it is time to tidy up.
+    pub(super) fn is_due(&self) -> bool {
+        let content_end = self.content_journal.as_ref().map(|journal| journal.end().0);
+        self.journal.end().0 >= self.snapshot_due.load(Ordering::Relaxed)
+            || content_end.is_some_and(|end| end >= self.content_due.load(Ordering::Relaxed))
+    }
+
+    /// What failed would fail with the next commit as well, and take more room each time.
+    pub(super) fn postpone(&self) {
+        let limits = &self.options.limits;
+        let due = self.journal.end().0 + limits.snapshot_bytes_min / 4;
+        self.snapshot_due.fetch_max(due, Ordering::Relaxed);
+        if let Some(journal) = &self.content_journal {
+            let due = journal.end().0 + limits.content_pinned_bytes_max / 8;
+            self.content_due.fetch_max(due, Ordering::Relaxed);
+        }
+    }
+
+    /// Writes a snapshot and gives back what is not needed then. On a full disk it breaks off, if
+    /// asked to, before it takes what those need who make room.
+    pub(super) fn snapshot_and_reclaim(
+        &self,
+        moves: bool,
+        breaks_off: bool,
+    ) -> Result<(), JournalError> {
         let gate = self.gate.write();
         if moves {
             self.move_old_content()?;
         }
         let begin = self.journal.end();
-        let bytes = self.write_snapshot()?;
+        let (bytes, flow_files) = self.write_snapshot(breaks_off)?;
         // A claim that ends after this line ends by a frame behind the snapshot, which may yet be
         // lost; so what counts is what lives now.
-        let lowest = self.contents.lowest();
         let snapshot_before = self.book.lock().snapshot.unwrap_or(self.journal.start());
-        // What is swapped out stays in its frame.
-        let swapped = self.contents.lowest_frame();
-        let before = swapped.map_or(snapshot_before, |swapped| swapped.min(snapshot_before));
-        let (keep, content_keep) = match &self.content_journal {
-            Some(journal) => (before, Some(lowest.unwrap_or(journal.end()))),
-            None => (lowest.map_or(before, |lowest| lowest.min(before)), None),
-        };
-        let (done, wait) = Done::channel(Durability::Disk);
-        self.journal.append(&[], Durability::Disk, done)?;
-        let content_wait = match &self.content_journal {
-            Some(journal) => {
-                let (done, wait) = Done::channel(Durability::Disk);
-                journal.append(&[], Durability::Disk, done)?;
-                Some(wait)
-            }
-            None => None,
-        };
+        let (keep, content_keep) = self.needed_from(snapshot_before);
+        let durable = self.begin_to_sync()?;
         let due = self.journal.end().0 + self.options.limits.snapshot_bytes_min.max(2 * bytes);
         self.snapshot_due.store(due, Ordering::Relaxed);
         let content_due = super::content_due(self.content_journal.as_ref(), &self.options);
@@ -85,11 +101,12 @@ impl Repository {
         {
             let mut book = self.book.lock();
             book.snapshot_bytes = bytes;
-            book.snapshot = Some(begin);
+            book.snapshot_flow_files = flow_files;
+            book.snapshot_before = book.snapshot.replace(begin);
         }
         drop(gate);
-        wait.wait_blocking()?;
-        if let Some(wait) = content_wait {
+        self.keep_reserve();
+        for wait in durable {
             wait.wait_blocking()?;
         }
         // Events of frames that are not read again must be where they belong.
@@ -100,8 +117,42 @@ impl Repository {
                 Err(error) => return Err(error),
             }
         }
-        if snapshot_before > self.journal.start() {
-            self.journal.mark(snapshot_before)?;
+        self.reclaim(snapshot_before, (keep, content_keep))
+    }
+
+    /// Where the first frame and the first content stand that are needed, if recovery begins at
+    /// `snapshot`; the gate is held for writing.
+    pub(super) fn needed_from(&self, snapshot: Position) -> (Position, Option<Position>) {
+        let lowest = self.contents.lowest();
+        // What is swapped out stays in its frame.
+        let swapped = self.contents.lowest_frame();
+        let frames = swapped.map_or(snapshot, |swapped| swapped.min(snapshot));
+        match &self.content_journal {
+            Some(journal) => (frames, Some(lowest.unwrap_or(journal.end()))),
+            None => (lowest.map_or(frames, |lowest| lowest.min(frames)), None),
+        }
+    }
+
+    /// Waits for all that stands so far, of each journal.
+    pub(super) fn begin_to_sync(&self) -> Result<Vec<DurableWait>, JournalError> {
+        let journals = std::iter::once(&self.journal).chain(&self.content_journal);
+        let waits = journals.map(|journal| {
+            let (done, wait) = Done::channel(Durability::Disk);
+            journal.append(&[], Durability::Disk, done)?;
+            Ok(wait)
+        });
+        waits.collect()
+    }
+
+    /// Gives back what stands before `keep`; all that makes it unneeded is on the disk, and recovery
+    /// begins at `snapshot`.
+    pub(super) fn reclaim(
+        &self,
+        snapshot: Position,
+        (keep, content_keep): (Position, Option<Position>),
+    ) -> Result<(), JournalError> {
+        if snapshot > self.journal.start() {
+            self.journal.mark(snapshot)?;
         }
         fail_point("repository.reclaim");
         self.journal.reclaim(keep)?;
@@ -112,14 +163,19 @@ impl Repository {
         Ok(())
     }
 
-    /// Writes everything that is true now; the gate is held for writing.
-    fn write_snapshot(&self) -> Result<u64, JournalError> {
+    /// Writes everything that is true now; the gate is held for writing. Its bytes, and how many
+    /// FlowFiles are in it.
+    fn write_snapshot(&self, breaks_off: bool) -> Result<(u64, u64), JournalError> {
+        let frame_bytes = usize::try_from(self.options.limits.segment_bytes / 8);
         let book = self.book.lock();
         let mut out = SnapshotWriter {
             journal: &self.journal,
             keyring: &self.keyring,
+            frame_bytes: frame_bytes.map_or(SNAPSHOT_FRAME_BYTES, |b| b.min(SNAPSHOT_FRAME_BYTES)),
+            room_left: breaks_off.then(|| self.needed_to_end(&book)),
             pending: None,
             bytes: 0,
+            flow_files: 0,
             parts: 0,
         };
         let mut writer = match &self.content_journal {
@@ -172,22 +228,40 @@ impl Repository {
             return Ok(());
         }
         for claim in self.contents.below(Position(end - pinned_max / 2)) {
-            let ClaimAt::At { position, .. } = claim.locate() else {
-                continue;
-            };
-            // As they stand there: what is sealed stays so.
-            let bytes = match journal.read(position, claim.disk_len() as usize) {
-                Ok(bytes) => bytes,
-                // It is found when somebody reads it; the others still move.
-                Err(JournalError::Reclaimed { .. } | JournalError::OutOfRange { .. }) => continue,
-                Err(error) => return Err(error),
-            };
-            match &self.content_journal {
-                Some(journal) => self.copy(journal, &claim, position, &bytes)?,
-                None => self.move_here(&claim, position, &bytes)?,
-            }
+            self.move_forward(&claim)?;
         }
         Ok(())
+    }
+
+    /// Copies a claim to the end of the journal that it is in; the gate is held for writing.
+    pub(super) fn move_forward(&self, claim: &Arc<Claim>) -> Result<(), JournalError> {
+        let ClaimAt::At { position, .. } = claim.locate() else {
+            return Ok(());
+        };
+        let journal = self.content_journal.as_ref().unwrap_or(&self.journal);
+        // As they stand there: what is sealed stays so.
+        let read = || journal.read(position, claim.disk_len() as usize);
+        let bytes = match read().or_else(|error| match error.is_unreadable() {
+            // A disk may fail once only.
+            true => read(),
+            false => Err(error),
+        }) {
+            Ok(bytes) => bytes,
+            // It is found when somebody reads it; the others still move.
+            Err(JournalError::Reclaimed { .. } | JournalError::OutOfRange { .. }) => return Ok(()),
+            Err(error) if journal.has_lost(&error) => match claim.in_memory() {
+                Some(bytes) => bytes,
+                // Moved as zeros, which its checksum refuses: it pins nothing until it is found.
+                None if claim.is_checked() => Bytes::from(vec![0; claim.disk_len() as usize]),
+                // Zeros would pass for what it was; the others still move.
+                None => return Ok(()),
+            },
+            Err(error) => return Err(error),
+        };
+        match &self.content_journal {
+            Some(journal) => self.copy(journal, claim, position, &bytes),
+            None => self.move_here(claim, position, &bytes),
+        }
     }
 
     fn move_here(
@@ -201,7 +275,7 @@ impl Repository {
         let head = self.head(writer);
         let [header, operations] = head.parts();
         let parts = [header, operations, bytes];
-        let placed = append_when_room(&self.journal, commit_frame(&parts))?;
+        let placed = append_when_room(&self.journal, commit_frame(&parts), Durability::Disk, true)?;
         let content = placed.payload().0 + head.len();
         self.contents.move_to(claim, Position(content));
         Ok(())
@@ -220,12 +294,13 @@ impl Repository {
             version: records::VERSION,
             parts: &parts,
         };
-        let to = append_when_room(journal, frame)?.payload();
+        let to = append_when_room(journal, frame, Durability::Disk, true)?.payload();
         let mut writer = Writer::default();
         writer.copied(from, to, claim.len());
         let writer = writer.behind_content(journal.end());
         let head = self.head(writer);
-        append_when_room(&self.journal, commit_frame(&head.parts()))?;
+        let parts = head.parts();
+        append_when_room(&self.journal, commit_frame(&parts), Durability::Disk, true)?;
         self.contents.move_to(claim, to);
         Ok(())
     }
@@ -235,8 +310,12 @@ impl Repository {
 struct SnapshotWriter<'j> {
     journal: &'j Journal,
     keyring: &'j Keyring,
+    frame_bytes: usize,
+    /// Room that it leaves on a full disk.
+    room_left: Option<u64>,
     pending: Option<Vec<u8>>,
     bytes: u64,
+    flow_files: u64,
     parts: u64,
 }
 
@@ -261,21 +340,39 @@ impl SnapshotWriter<'_> {
             match waits {
                 Waiting::FlowFile(flow_file) => part.push(flow_file),
                 Waiting::Swapped(swapped) => {
-                    writer.put(id, part.drain(..), &|claim| claim.locate());
+                    self.put(writer, id, &mut part)?;
                     writer.swapped(swapped.position, swapped.at(id));
+                    self.flow_files += swapped.count;
                 }
             }
             if part.len() >= SNAPSHOT_GROUP {
-                writer.put(id, part.drain(..), &|claim| claim.locate());
-                self.full_frames(writer)?;
+                self.put(writer, id, &mut part)?;
             }
         }
-        writer.put(id, part, &|claim| claim.locate());
-        self.full_frames(writer)
+        self.put(writer, id, &mut part)
+    }
+
+    /// Writes down FlowFiles, in as many frames as it takes.
+    fn put(
+        &mut self,
+        writer: &mut Writer,
+        id: &str,
+        part: &mut Vec<&FlowFile>,
+    ) -> Result<(), JournalError> {
+        self.flow_files += part.len() as u64;
+        let mut flow_files = part.drain(..);
+        loop {
+            let locate = &|claim: &Arc<Claim>| claim.locate();
+            let is_full = writer.put_until(id, &mut flow_files, locate, self.frame_bytes);
+            self.full_frames(writer)?;
+            if !is_full {
+                return Ok(());
+            }
+        }
     }
 
     fn full_frames(&mut self, writer: &mut Writer) -> Result<(), JournalError> {
-        if writer.len() < SNAPSHOT_FRAME_BYTES {
+        if writer.len() < self.frame_bytes {
             return Ok(());
         }
         let full = std::mem::replace(writer, self.part());
@@ -289,11 +386,11 @@ impl SnapshotWriter<'_> {
         }
     }
 
-    fn finish(mut self, writer: Writer) -> Result<u64, JournalError> {
+    fn finish(mut self, writer: Writer) -> Result<(u64, u64), JournalError> {
         self.push(writer)?;
         let last = self.pending.take().unwrap_or_default();
         self.append(last, records::ENDS)?;
-        Ok(self.bytes)
+        Ok((self.bytes, self.flow_files))
     }
 
     fn append(&mut self, operations: Vec<u8>, flags: u8) -> Result<(), JournalError> {
@@ -308,11 +405,15 @@ impl SnapshotWriter<'_> {
         };
         self.bytes += frame.framed_len();
         fail_point("repository.snapshot");
-        append_when_room(self.journal, frame).map(drop)
+        let is_vital = self.room_left.is_none_or(|left| {
+            let room = self.journal.room_ahead();
+            room >= left + frame.framed_len()
+        });
+        append_when_room(self.journal, frame, Durability::Disk, is_vital).map(drop)
     }
 }
 
-/// FlowFiles written to a snapshot before its size is looked at.
+/// FlowFiles gathered before they are written to a snapshot.
 const SNAPSHOT_GROUP: usize = 1_000;
 
 /// Bytes of a snapshot's frame.

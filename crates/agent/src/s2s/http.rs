@@ -16,6 +16,7 @@
 
 use std::collections::HashMap;
 use std::io;
+use std::net::IpAddr;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
@@ -83,9 +84,21 @@ struct Transaction {
     is_packed: bool,
     batch: (u64, u64),
     peer: String,
+    host: IpAddr,
     begun: Instant,
     /// Set when its FlowFiles are on their way.
     under_way: Option<UnderWay>,
+}
+
+/// How far a transaction is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing was sent yet.
+    Begun,
+    /// FlowFiles are on their way, or wait for the peer's last word.
+    UnderWay,
+    /// Its thread has ended.
+    Over,
 }
 
 /// The thread that plays the raw protocol.
@@ -142,7 +155,7 @@ impl Handler for Api {
                 match (method, known, rest) {
                     (Method::POST, Some(true), ["flow-files"]) => self.take(request, id).await,
                     (Method::GET, Some(false), ["flow-files"]) => self.give(id).await,
-                    (Method::PUT, Some(_), []) => told(200, Code::PropertiesOk, "it goes on"),
+                    (Method::PUT, Some(_), []) => self.renew(id),
                     (Method::DELETE, Some(_), []) => self.end(&request, id).await,
                     _ => nothing(),
                 }
@@ -208,8 +221,11 @@ impl Api {
         };
         let number = |name: &str| header(name).and_then(|text| text.parse().ok()).unwrap_or(0);
         let mut transactions = self.transactions.lock();
-        transactions.retain(|_, it| it.begun.elapsed() < FORGOTTEN_AFTER);
-        if transactions.len() >= S2S_CONNECTIONS_MAX {
+        let now = Instant::now();
+        transactions.retain(|_, it| now - it.begun < it.phase().kept_for());
+        let of_peer = transactions.values();
+        let of_peer = of_peer.filter(|it| it.host == peer.address.ip()).count();
+        if transactions.len() >= S2S_CONNECTIONS_MAX || of_peer >= OF_PEER_MAX {
             return told(503, Code::PortsFull, "too many transactions are under way");
         }
         let transaction = Transaction {
@@ -221,6 +237,7 @@ impl Api {
                 if self.is_secure { "https" } else { "http" },
                 peer.address
             ),
+            host: peer.address.ip(),
             begun: Instant::now(),
             under_way: None,
         };
@@ -251,6 +268,16 @@ impl Api {
         transactions.get(id).is_some_and(|it| {
             it.port.is_input == is_input && (it.port.id == port || it.port.name == port)
         })
+    }
+
+    /// A transaction that nothing was sent in yet has its whole time again.
+    fn renew(&self, id: &str) -> Answer {
+        if let Some(transaction) = self.transactions.lock().get_mut(id)
+            && transaction.under_way.is_none()
+        {
+            transaction.begun = Instant::now();
+        }
+        told(200, Code::PropertiesOk, "it goes on")
     }
 
     /// What a thread for this transaction plays with; none when one does already.
@@ -288,6 +315,7 @@ impl Api {
             let _ = tell.send(outcome);
         });
         if let Err(error) = started {
+            self.transactions.lock().remove(id);
             return told(503, Code::PortsFull, &error.to_string());
         }
         let feeding = pump(request.into_body(), feed, HTTP_BODY_BYTES_MAX);
@@ -318,6 +346,7 @@ impl Api {
             let _ = tell.send(outcome);
         });
         if let Err(error) = started {
+            self.transactions.lock().remove(id);
             return told(503, Code::PortsFull, &error.to_string());
         }
         match has_some.await {
@@ -383,6 +412,29 @@ impl Api {
             (Ok(Ok(End::FinishedButFull)), true) => told(200, Code::FinishedButFull, "done"),
             (Ok(Err(error)), true) => told(400, Code::BadChecksum, &error.to_string()),
             _ => told(200, Code::Cancel, "as if it never was"),
+        }
+    }
+}
+
+impl Transaction {
+    fn phase(&self) -> Phase {
+        match &self.under_way {
+            None => Phase::Begun,
+            Some(under_way) if under_way.outcome.is_empty() => Phase::UnderWay,
+            Some(_) => Phase::Over,
+        }
+    }
+}
+
+impl Phase {
+    /// How long after its beginning a transaction is kept at most.
+    fn kept_for(self) -> Duration {
+        match self {
+            // Its peer was told how long; it comes again with another one.
+            Phase::Begun => DECISION_WAIT,
+            Phase::UnderWay => FORGOTTEN_AFTER,
+            // It was given up, and whoever asks now hears so.
+            Phase::Over => Duration::ZERO,
         }
     }
 }
@@ -524,7 +576,10 @@ const PEER_WAIT: Duration = Duration::from_secs(40);
 /// Longest wait for a port that others keep busy.
 const PORT_WAIT: Duration = Duration::from_secs(120);
 
-/// A transaction that nobody went on with is forgotten after this.
+/// Transactions that one host may have begun: the others' share is not its own.
+const OF_PEER_MAX: usize = S2S_CONNECTIONS_MAX / 2;
+
+/// A transaction under way is forgotten after this.
 const FORGOTTEN_AFTER: Duration = Duration::from_secs(600);
 
 /// Pieces of a body that wait for the port.
@@ -532,3 +587,16 @@ const PIECES_AHEAD: usize = 4;
 
 /// Stack of a thread that only passes on.
 const STACK_BYTES: usize = 256 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_transaction_is_kept_as_long_as_its_peer_was_told_unless_it_is_under_way() {
+        let told = Duration::from_secs(TTL_SECONDS.parse().unwrap());
+        assert_eq!(Phase::Begun.kept_for(), told);
+        assert!(Phase::UnderWay.kept_for() > 10 * told);
+        assert!(Phase::Over.kept_for().is_zero());
+    }
+}

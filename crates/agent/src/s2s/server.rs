@@ -114,7 +114,8 @@ impl Ports {
 
 impl Turn {
     /// Gives the connection back for the next request.
-    pub(crate) fn give_back(self) {
+    pub(crate) fn give_back(mut self) {
+        self.wire.heed(None);
         if self.back.send(self.wire).is_err() {
             tracing::debug!("a peer's connection is gone");
         }

@@ -106,7 +106,7 @@ impl Supervisor {
                 let Some(engine) = &running.engine else {
                     return Ok(());
                 };
-                engine.hold(|id| running.is_paused || running.held.contains(id));
+                engine.hold(|node| running.rests(node));
                 engine.settle(Duration::ZERO)
             };
             match busy {

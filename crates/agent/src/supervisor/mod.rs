@@ -5,10 +5,13 @@
 //! - A new flow is read, checked and made before the old one is stopped.
 //! - FlowFiles queued in a connection stay with its id over an update.
 //! - A flow that does not start is followed by the old one.
+//! - An applied flow that cannot be read any more is set aside, and the file's runs.
 //! - An applied flow is written to the data folder before it counts as applied, and is what the
 //!   next start runs.
-//! - A flow runs unless an operator stopped it or the disk is nearly full; each of them lifts only
-//!   its own stop. An update lifts the operator's.
+//! - A flow runs unless an operator stopped it; an update lifts that.
+//! - While the disk is nearly full the flow's sources rest, whatever flow it is and whoever starts
+//!   it; all else goes on, since what is sent on is what makes room.
+//! - Who stops or starts something lifts only a stop of its own.
 
 mod applied;
 mod asked;
@@ -26,7 +29,7 @@ use parking_lot::Mutex;
 use crate::AgentError;
 use crate::bulletins::{Bulletins, Level, Source};
 use crate::definition::Flow;
-use crate::engine::{Engine, Ground, NodeStatus, Prepared, QueueStatus};
+use crate::engine::{Engine, Ground, Node, NodeStatus, Prepared, QueueStatus};
 use crate::limits::FLOW_STOP_WAIT_DEFAULT;
 use crate::repository::Repository;
 
@@ -58,10 +61,12 @@ pub(crate) enum Updated {
     Same,
 }
 
-/// Why a flow does not run.
+/// Why a flow does not run, or not all of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Stop {
+    /// All of it is stopped.
     Operator,
+    /// Its sources rest: the disk is nearly full.
     Disk,
 }
 
@@ -103,7 +108,14 @@ impl Supervisor {
     /// Starts the flow that was applied last, else the one in `file`, else none.
     pub(crate) fn start(&self, file: Option<&Path>) -> Result<(), AgentError> {
         let _changing = self.changing.lock();
-        if let Some(applied) = self.applied()? {
+        let applied = match self.applied() {
+            Err(error) if file.is_some() && applied::is_damage(&error) => {
+                self.set_aside(&error);
+                None
+            }
+            applied => applied?,
+        };
+        if let Some(applied) = applied {
             let path = self.applied_path();
             let flow_id = applied.flow_id.clone();
             match self.start_text(&applied.text, &path, flow_id) {
@@ -134,29 +146,21 @@ impl Supervisor {
         let flow_id = flow_id.or_else(|| Some(prepared.flow_id()).filter(|id| !id.is_empty()));
         let was_running = self.is_running();
         let before = self.stop_engine();
-        // A nearly full disk still stops the new flow; it is made, but does not run.
-        let is_stopped = self.running.lock().stops.contains(&Stop::Disk);
-        let started = match is_stopped {
-            true => Ok((None, Some(prepared.flow()))),
-            false => {
-                Engine::start(self.ground.clone(), prepared).map(|engine| (Some(engine), None))
+        let is_full = self.running.lock().stops.contains(&Stop::Disk);
+        let is_held = |node: &Node| is_full && node.is_source();
+        let started = Engine::start_held(self.ground.clone(), prepared, is_held);
+        let started = started.and_then(|engine| match self.persist(flow_id.clone(), text) {
+            Ok(()) => Ok(engine),
+            Err(error) => {
+                engine.stop();
+                Err(error)
             }
-        };
-        let started =
-            started.and_then(
-                |(engine, resting)| match self.persist(flow_id.clone(), text) {
-                    Ok(()) => Ok((engine, resting)),
-                    Err(error) => {
-                        engine.map(Engine::stop);
-                        Err(error)
-                    }
-                },
-            );
+        });
         match started {
-            Ok((engine, resting)) => {
+            Ok(engine) => {
                 let mut running = self.running.lock();
-                running.engine = engine;
-                running.resting = resting;
+                running.engine = Some(engine);
+                running.resting = None;
                 running.flow_id = flow_id;
                 running.text = Some(self.applied_path());
                 running.stops.remove(&Stop::Operator);
@@ -171,36 +175,37 @@ impl Supervisor {
         }
     }
 
-    /// Stops the flow for `reason`; what is queued stays in the repository.
+    /// Stops the flow, or its sources, for `reason`; what is queued stays in the repository.
     pub(crate) fn stop_for(&self, reason: Stop) -> Updated {
         let _changing = self.changing.lock();
         if !self.running.lock().stops.insert(reason) {
             return Updated::Same;
+        }
+        if reason == Stop::Disk {
+            self.running.lock().hold();
+            return Updated::Applied;
         }
         let before = self.stop_engine();
         self.running.lock().resting = before;
         Updated::Applied
     }
 
-    /// Lifts the stop of `reason`; the flow starts if no other one is left.
+    /// Lifts the stop of `reason`; the flow starts if it does not run and nothing else stops it.
     ///
-    /// Errors: there is no flow, another stop is left, or the flow does not start.
+    /// Errors: there is no flow, or it does not start.
     pub(crate) fn start_for(&self, reason: Stop) -> Result<Updated, AgentError> {
         let _changing = self.changing.lock();
         let was_stopped = self.running.lock().stops.remove(&reason);
+        if reason == Stop::Disk {
+            // Whoever stopped the whole flow starts it, too.
+            self.running.lock().hold();
+            return Ok(match was_stopped {
+                true => Updated::Applied,
+                false => Updated::Same,
+            });
+        }
         if self.is_running() {
             return Ok(Updated::Same);
-        }
-        let left = self.running.lock().stops.first().copied();
-        match left {
-            Some(Stop::Disk) => {
-                return Err(AgentError::Refused(
-                    "the disk is nearly full: the flow starts when there is room again".to_owned(),
-                ));
-            }
-            // The operator lifts it, or an update.
-            Some(Stop::Operator) => return Ok(Updated::Same),
-            None => {}
         }
         let Some(flow) = self.running.lock().resting.take() else {
             return Err(AgentError::Refused("there is no flow to start".to_owned()));
@@ -352,7 +357,7 @@ impl Supervisor {
     /// The flow of before goes on, as if nothing had been tried.
     fn resume_after_failure(&self, before: Option<Flow>, was_running: bool) {
         let Some(flow) = before else { return };
-        if !was_running || !self.running.lock().stops.is_empty() {
+        if !was_running || self.running.lock().is_stopped() {
             self.running.lock().resting = Some(flow);
             return;
         }
@@ -365,7 +370,7 @@ impl Supervisor {
     fn start_flow(&self, flow: Flow) -> Result<(), AgentError> {
         let prepared = Prepared::new(self.ground.clock.now(), flow)?;
         let mut running = self.running.lock();
-        let is_held = |id: &str| running.is_paused || running.held.contains(id);
+        let is_held = |node: &Node| running.rests(node);
         let engine = Engine::start_held(self.ground.clone(), prepared, is_held)?;
         running.engine = Some(engine);
         Ok(())
@@ -378,12 +383,15 @@ impl Supervisor {
         flow_id: Option<String>,
     ) -> Result<(), AgentError> {
         let prepared = self.prepare(text, &path.display().to_string())?;
-        let is_stopped = !self.running.lock().stops.is_empty();
-        let (engine, resting) = match is_stopped {
-            true => (None, Some(prepared.flow())),
-            false => (Some(Engine::start(self.ground.clone(), prepared)?), None),
-        };
         let mut running = self.running.lock();
+        let (engine, resting) = match running.is_stopped() {
+            true => (None, Some(prepared.flow())),
+            false => {
+                let is_held = |node: &Node| running.rests(node);
+                let engine = Engine::start_held(self.ground.clone(), prepared, is_held)?;
+                (Some(engine), None)
+            }
+        };
         running.engine = engine;
         running.resting = resting;
         running.flow_id = flow_id;
@@ -417,6 +425,25 @@ impl Running {
     fn flow(&self) -> Option<&Flow> {
         let running = self.engine.as_ref().map(Engine::flow);
         running.or(self.resting.as_ref())
+    }
+
+    /// Whether the whole flow is to stand still.
+    fn is_stopped(&self) -> bool {
+        self.stops.contains(&Stop::Operator)
+    }
+
+    /// Whether a processor rests while the flow runs.
+    fn rests(&self, node: &Node) -> bool {
+        self.is_paused
+            || self.held.contains(&node.id)
+            || (node.is_source() && self.stops.contains(&Stop::Disk))
+    }
+
+    /// Has the processors rest that should, and lets the others go on.
+    fn hold(&self) {
+        if let Some(engine) = &self.engine {
+            engine.hold(|node| self.rests(node));
+        }
     }
 }
 

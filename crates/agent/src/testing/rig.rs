@@ -20,6 +20,7 @@ use crate::engine::{Engine, Ground, Prepared, Worker, trigger};
 use crate::fail_point;
 use crate::flowfile::Attributes;
 use crate::processors::{self, Input, Next, ProcessorError};
+use crate::repository::{RepositoryLimits, RepositoryOptions};
 use crate::session::ProcessSession;
 
 /// One processor on a repository in a folder of its own.
@@ -28,6 +29,8 @@ pub(crate) struct Rig {
     text: String,
     relationships: Vec<String>,
     clock: ManualClock,
+    options: RepositoryOptions,
+    limits: Option<RepositoryLimits>,
     running: Option<Running>,
     runtime: tokio::runtime::Runtime,
 }
@@ -71,6 +74,8 @@ impl Rig {
             text,
             relationships,
             clock: ManualClock::at(SystemClock.now()),
+            options: RepositoryOptions::default(),
+            limits: None,
             running: None,
             runtime: super::runtime(),
         };
@@ -161,11 +166,23 @@ impl Rig {
         self.open().unwrap_or_else(|error| panic!("{error}"));
     }
 
+    /// Kills the agent and starts it again on other kinds of repositories.
+    pub(crate) fn kill_into(&mut self, options: RepositoryOptions) {
+        self.options = options;
+        self.kill();
+    }
+
     /// Kills the agent and starts it again with another value of one of the properties.
     pub(crate) fn kill_with(&mut self, property: &str, value: &str) {
         let mut flow: serde_yaml_ng::Value = serde_yaml_ng::from_str(&self.text).unwrap();
         flow["Processors"][0]["Properties"][property] = value.into();
         self.text = serde_yaml_ng::to_string(&flow).unwrap();
+        self.kill();
+    }
+
+    /// Kills the agent and starts it again on a repository with these limits.
+    pub(crate) fn kill_with_limits(&mut self, limits: RepositoryLimits) {
+        self.limits = Some(limits);
         self.kill();
     }
 
@@ -181,11 +198,16 @@ impl Rig {
 
     /// Takes away what came out by `relationship`, in its order.
     pub(crate) fn out(&mut self, relationship: &str) -> Vec<Out> {
+        self.some(relationship, usize::MAX)
+    }
+
+    /// As that, no more than so many and a session's worth.
+    pub(crate) fn some(&mut self, relationship: &str, count_max: usize) -> Vec<Out> {
         let known = self.relationships.iter().any(|known| known == relationship);
         assert!(known, "there is no relationship '{relationship}'");
         let mut all = Vec::new();
         self.session(&end_id(relationship), |session| {
-            loop {
+            while all.len() < count_max {
                 let flow_files = session.take(usize::MAX, u64::MAX);
                 if flow_files.is_empty() {
                     break;
@@ -245,7 +267,16 @@ impl Rig {
     }
 
     fn open(&mut self) -> Result<(), String> {
-        let mut ground = super::ground(self.dir.path(), &self.runtime);
+        let mut ground = match self.limits {
+            None => super::ground_with(self.dir.path(), &self.runtime, self.options),
+            Some(limits) => {
+                let options = RepositoryOptions {
+                    limits,
+                    ..self.options
+                };
+                super::ground_as(self.dir.path(), &self.runtime, options)
+            }
+        };
         ground.clock = Arc::new(self.clock.clone());
         let flow = Flow::parse(&self.text).map_err(|problems| problems.to_string())?;
         let prepared =

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use super::Kept;
-use crate::disk::{Disk, File};
+use crate::disk::{Disk, File, is_unreadable, reads_anywhere};
 use crate::error::JournalError;
 use crate::format::FRAME_OVERHEAD_BYTES;
 use crate::limits;
@@ -105,12 +105,38 @@ fn write_again(file: &dyn File, base: u64, end: u64, synced: u64) -> io::Result<
     let mut bytes = vec![0; limits::RECOVERY_READ_BYTES.min(end.saturating_sub(offset) as usize)];
     while offset < end {
         let piece = bytes.len().min((end - offset) as usize);
-        let read = file.read_at(&mut bytes[..piece], offset)?;
-        if read < piece {
-            return Err(io::ErrorKind::UnexpectedEof.into());
+        let copied = copy_over(file, &mut bytes[..piece], offset);
+        match copied {
+            Err(error) if is_unreadable(&error) && reads_anywhere(file) => {
+                copy_blocks_over(file, &mut bytes[..piece], offset)?;
+            }
+            copied => copied?,
         }
-        file.write_at(&bytes[..piece], offset)?;
         offset += piece as u64;
     }
     Ok(())
+}
+
+/// Writes each block that can be read once more. The others stay as they are: the walk may have
+/// read good frames there.
+fn copy_blocks_over(file: &dyn File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    let mut at = 0;
+    while at < bytes.len() {
+        let place = offset + at as u64;
+        let block = limits::DISK_BLOCK_BYTES - place % limits::DISK_BLOCK_BYTES;
+        let end = bytes.len().min(at + block as usize);
+        match copy_over(file, &mut bytes[at..end], place) {
+            Err(error) if is_unreadable(&error) => {}
+            copied => copied?,
+        }
+        at = end;
+    }
+    Ok(())
+}
+
+fn copy_over(file: &dyn File, bytes: &mut [u8], offset: u64) -> io::Result<()> {
+    if file.read_at(bytes, offset)? < bytes.len() {
+        return Err(io::ErrorKind::UnexpectedEof.into());
+    }
+    file.write_at(bytes, offset)
 }

@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::ops::Range;
 use std::path::PathBuf;
 
 use base::Rng;
@@ -19,6 +20,8 @@ pub(super) struct World {
     pub fail_next_sync: bool,
     pub fail_next_write: bool,
     pub inodes: BTreeMap<u64, Inode>,
+    /// Bytes of files that cannot be read.
+    pub bad: Vec<(u64, Range<u64>)>,
     pub names: BTreeMap<PathBuf, u64>,
     pub durable_names: BTreeMap<PathBuf, u64>,
     pub name_changes: Vec<NameChange>,
@@ -61,6 +64,7 @@ impl World {
             fail_next_sync: false,
             fail_next_write: false,
             inodes: BTreeMap::new(),
+            bad: Vec::new(),
             names: BTreeMap::new(),
             durable_names: BTreeMap::new(),
             name_changes: Vec::new(),

@@ -5,12 +5,12 @@ use std::io::Read;
 use serde_json::{Value, json};
 use sha2::{Digest, Sha256, Sha512};
 
-use super::plane::Plane;
+use super::plane::{Plane, operation};
 use super::supervisor;
 use crate::assets::hex;
 use crate::logs::Logs;
 use crate::properties::Told;
-use crate::testing::{make_and_log, runtime};
+use crate::testing::{make_and_log, runtime, wait_until};
 
 #[test]
 fn an_asset_is_fetched_once_and_again_by_force_and_only_if_it_is_the_right_one() {
@@ -188,4 +188,49 @@ fn a_debug_bundle_is_uploaded_without_secrets() {
     );
     client.end();
     supervisor.stop();
+}
+
+#[test]
+fn heartbeats_go_on_beside_a_slow_operation_and_the_next_one_waits_its_turn() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let plane = Plane::start();
+    let supervisor = supervisor(dir.path(), &runtime);
+    plane.with(|state| {
+        state.files.insert("m".to_owned(), b"one".to_vec());
+        state.holds_files = true;
+    });
+    let client = plane.client(&supervisor, &runtime);
+    let slow = json!({ "file": "m.bin", "url": "/files/m" });
+    let slow = || operation("slow", "UPDATE", "asset", slow.clone());
+    let asked = |operations: Vec<Value>| {
+        plane.with(|state| state.operations = operations);
+        wait_until("they are asked", || {
+            plane.with(|state| state.operations.is_empty())
+        });
+        plane.next_heartbeat();
+    };
+    asked(vec![
+        slow(),
+        operation("next", "DESCRIBE", "manifest", json!({})),
+    ]);
+    // What is not acknowledged is asked for again, and not done twice.
+    asked(vec![slow()]);
+    assert_eq!(plane.with(|state| state.acknowledgements.len()), 0);
+    plane.with(|state| state.holds_files = false);
+    assert_eq!(plane.acknowledged("slow").0, "FULLY_APPLIED");
+    assert_eq!(plane.acknowledged("next").0, "FULLY_APPLIED");
+    plane.next_heartbeat();
+    let order: Vec<String> = plane.with(|state| {
+        let acks = state.acknowledgements.iter();
+        acks.map(|ack| ack.operation().unwrap().to_owned())
+            .collect()
+    });
+    assert_eq!(order, ["slow", "next"]);
+    let fetched = |head: &&String| head.contains("/files/m");
+    assert_eq!(
+        plane.with(|state| state.heads.iter().filter(fetched).count()),
+        1
+    );
+    client.end();
 }

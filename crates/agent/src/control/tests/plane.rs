@@ -36,6 +36,8 @@ pub(super) struct State {
     pub(super) operations: Vec<Value>,
     pub(super) flow: String,
     pub(super) files: BTreeMap<String, Vec<u8>>,
+    /// Whether whoever asks for a file waits.
+    pub(super) holds_files: bool,
     pub(super) uploads: Vec<Vec<u8>>,
     /// Heads of requests, as they came.
     pub(super) heads: Vec<String>,
@@ -116,6 +118,9 @@ impl Plane {
 
     fn answer(&self, head: &str, body: Vec<u8>) -> (&'static str, Vec<u8>) {
         let path = head.split(' ').nth(1).unwrap_or_default().to_owned();
+        while path.contains("/files/") && self.with(|state| state.holds_files) {
+            std::thread::sleep(Duration::from_millis(5));
+        }
         self.with(|state| {
             state.heads.push(head.to_owned());
             if state.is_away {

@@ -78,34 +78,15 @@ impl<T> Bins<T> {
         });
     }
 
-    /// Takes out the bins that are ready, and the oldest ones where there is too much.
-    pub(super) fn ready(&mut self, now: UnixMillis) -> Vec<Bin<T>> {
+    /// Takes out the oldest bin that is ready, or the oldest of all where there is too much. One at a
+    /// time: whatever becomes of it, the others are still here.
+    pub(super) fn next_ready(&mut self, now: UnixMillis) -> Option<Bin<T>> {
         let rule = self.rule;
-        let mut ready = Vec::new();
-        let mut waiting = VecDeque::new();
-        for bin in self.bins.drain(..) {
-            if bin.is_ready(&rule, now) {
-                self.held -= bin.things.len();
-                ready.push(bin);
-            } else {
-                waiting.push_back(bin);
-            }
-        }
-        self.bins = waiting;
-        while self.bins.len() > rule.bins_max || self.held > rule.held_max {
-            let Some(oldest) = self.bins.pop_front() else {
-                break;
-            };
-            self.held -= oldest.things.len();
-            ready.push(oldest);
-        }
-        ready
-    }
-
-    /// Puts back a bin that was ready and could not be handled.
-    pub(super) fn put_back(&mut self, bin: Bin<T>) {
-        self.held += bin.things.len();
-        self.bins.push_front(bin);
+        let is_too_much = self.bins.len() > rule.bins_max || self.held > rule.held_max;
+        let ready = self.bins.iter().position(|bin| bin.is_ready(&rule, now));
+        let bin = self.bins.remove(ready.or(is_too_much.then_some(0))?)?;
+        self.held -= bin.things.len();
+        Some(bin)
     }
 
     /// How long until the oldest bin is old enough, if bins age and there is one.
@@ -167,7 +148,7 @@ mod tests {
         for (index, (at, group, bytes)) in things.iter().enumerate() {
             let now = UnixMillis(*at);
             bins.add(now, group, None, index, *bytes);
-            for bin in bins.ready(now) {
+            while let Some(bin) = bins.next_ready(now) {
                 out.push((*at, bin.things));
             }
         }
@@ -212,18 +193,18 @@ mod tests {
     fn a_whole_is_as_many_as_it_says() {
         let mut bins = Bins::new(RULE);
         for index in 0..6 {
-            assert!(bins.ready(UnixMillis(0)).is_empty());
+            assert!(bins.next_ready(UnixMillis(0)).is_none());
             bins.add(UnixMillis(0), "a", Some(6), index, 50);
         }
-        let ready = bins.ready(UnixMillis(0));
-        assert!(ready[0].is_whole());
+        let ready = bins.next_ready(UnixMillis(0)).unwrap();
+        assert!(ready.is_whole());
         assert_eq!(bins.held, 0);
         bins.add(UnixMillis(10), "a", Some(2), 0, 1);
         assert_eq!(
             bins.next_age(UnixMillis(20)),
             Some(Duration::from_millis(40))
         );
-        assert!(!bins.ready(UnixMillis(60))[0].is_whole());
+        assert!(!bins.next_ready(UnixMillis(60)).unwrap().is_whole());
         assert_eq!(bins.next_age(UnixMillis(60)), None);
     }
 }

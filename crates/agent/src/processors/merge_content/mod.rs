@@ -10,7 +10,6 @@
 mod bins;
 mod formats;
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -326,15 +325,9 @@ impl MergeContent {
         context: &Context,
         session: &mut ProcessSession<'_>,
     ) -> Result<(), ProcessorError> {
-        let mut ready = VecDeque::from(self.bins.ready(session.now()));
-        while let Some(bin) = ready.pop_front() {
-            if let Err(error) = self.finish_bin(context, session, bin) {
-                // What this bin had goes back into its queue, and the others wait on.
-                for bin in ready.into_iter().rev() {
-                    self.bins.put_back(bin);
-                }
-                return Err(error);
-            }
+        while let Some(bin) = self.bins.next_ready(session.now()) {
+            // Where this fails, its FlowFiles go back into their queue.
+            self.finish_bin(context, session, bin)?;
         }
         Ok(())
     }

@@ -11,7 +11,7 @@ use crate::engine::Context;
 use crate::expression::ExpressionError;
 use crate::flowfile::{FlowFile, FlowFileId};
 use crate::kafka::{self, BatchBuilder, Sent, UnderWay};
-use crate::limits::{KAFKA_PARTITIONS_MAX, SESSION_FLOW_FILES_MAX};
+use crate::limits::{CONTENT_READ_BYTES_MAX, KAFKA_PARTITIONS_MAX, SESSION_FLOW_FILES_MAX};
 use crate::processors::ProcessorError;
 use crate::repository::CommitWait;
 use crate::session::ProcessSession;
@@ -81,12 +81,14 @@ impl PublishKafka {
         session.transfer_all(done, SUCCESS);
         let all = doubts.iter().flat_map(|doubt| ids(&doubt.runs));
         let wanted: HashSet<FlowFileId> = all.filter(|id| !stored.contains(id)).collect();
-        let mut found: HashMap<FlowFileId, FlowFile> = session
-            .take_these(&wanted)
+        let found = session.take_these(&wanted);
+        let is_whole = found.len() == wanted.len();
+        // A batch with such a one was on record once, and was never sent.
+        let found = refuse_large(context, session, found);
+        let mut found: HashMap<FlowFileId, FlowFile> = found
             .into_iter()
             .map(|flow_file| (flow_file.id(), flow_file))
             .collect();
-        let is_whole = found.len() == wanted.len();
         let mut pending = Vec::new();
         for doubt in doubts {
             let flow_files: Vec<FlowFile> = ids(&doubt.runs)
@@ -232,6 +234,7 @@ impl PublishKafka {
                 flow_files.extend(session.take(self.batch - flow_files.len(), bytes_left));
             }
         }
+        let flow_files = refuse_large(context, session, flow_files);
         if self.fails_empty && flow_files.iter().any(|file| file.size() == 0) {
             let (empty, full) = flow_files.into_iter().partition(|file| file.size() == 0);
             session.transfer_all(empty, FAILURE);
@@ -508,6 +511,30 @@ impl PublishKafka {
             .map(|(name, value)| (name.to_owned(), Bytes::copy_from_slice(value.as_bytes())))
             .collect()
     }
+}
+
+/// Sends what no record holds to `failure`, and gives back the others: one that stayed would be the
+/// next to be taken for ever.
+fn refuse_large(
+    context: &Context,
+    session: &mut ProcessSession<'_>,
+    flow_files: Vec<FlowFile>,
+) -> Vec<FlowFile> {
+    let is_large = |flow_file: &FlowFile| flow_file.size() > CONTENT_READ_BYTES_MAX;
+    if !flow_files.iter().any(is_large) {
+        return flow_files;
+    }
+    let (large, others) = flow_files.into_iter().partition::<Vec<_>, _>(is_large);
+    for flow_file in large {
+        let bytes = flow_file.size();
+        let message = format!(
+            "a FlowFile of {bytes} bytes goes to failure: a record holds \
+             {CONTENT_READ_BYTES_MAX} bytes at most"
+        );
+        context.post(Level::Error, &message);
+        session.transfer_penalized(flow_file, FAILURE);
+    }
+    others
 }
 
 /// Bytes that a record takes beside its value, roughly.

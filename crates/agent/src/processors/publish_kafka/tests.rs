@@ -185,3 +185,16 @@ fn every_partition_has_its_share_in_order() {
     all.sort_unstable();
     assert_eq!(all, (0..300).collect::<Vec<_>>());
 }
+
+#[test]
+fn what_no_record_holds_goes_to_failure_and_the_others_go_on() {
+    let broker = Broker::start(1);
+    let mut rig = publisher(&broker, 3);
+    rig.put(&[("which", "large")], vec![0; 64 << 20 | 1]);
+    rig.put(&[], "3");
+    rig.run();
+    check(&broker, &rig, &numbers(0..4));
+    assert_eq!(rig.counts(), [("success", 4), ("failure", 1)]);
+    let bulletins = rig.bulletins();
+    assert!(bulletins[0].contains("goes to failure"), "{bulletins:?}");
+}

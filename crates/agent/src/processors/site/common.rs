@@ -7,6 +7,7 @@ use flate2::Crc;
 
 use super::http::Transaction;
 use crate::flowfile::{Attributes, FlowFile};
+use crate::limits::TRANSACTION_ATTRIBUTE_BYTES_MAX;
 use crate::processors::ProcessorError;
 use crate::provenance::EventKind;
 use crate::s2s::codec::PacketHead;
@@ -155,6 +156,12 @@ fn keep(
     content: &mut dyn Read,
     peer: &str,
 ) -> Result<(), Broken> {
+    if session.attribute_bytes() > TRANSACTION_ATTRIBUTE_BYTES_MAX {
+        return Err(Broken::Line(io::Error::other(format!(
+            "a transaction has more than {TRANSACTION_ATTRIBUTE_BYTES_MAX} bytes of attributes: \
+             lower the sender's batch size"
+        ))));
+    }
     let mut writer = session.writer();
     io::copy(content, &mut writer)?;
     let content = writer.finish()?;

@@ -95,6 +95,7 @@ impl Processor for InputPort {
         let Ok(mut turn) = open.turns.try_recv() else {
             return Ok(Next::Listening(IDLE));
         };
+        turn.wire.heed(Some(Box::new(context.stop_look())));
         let (is_packed, peer) = (turn.is_packed, turn.peer.clone());
         let has_room = context.has_room();
         let received = receive(session, &mut turn.wire, is_packed, &peer).and_then(|receiving| {
@@ -127,6 +128,7 @@ impl Processor for OutputPort {
         let Ok(mut turn) = open.turns.try_recv() else {
             return Ok(Next::Woken(IDLE));
         };
+        turn.wire.heed(Some(Box::new(context.stop_look())));
         let outcome = give(session, &mut turn);
         conclude(context, session, turn, outcome)
     }

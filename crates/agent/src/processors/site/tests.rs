@@ -8,6 +8,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use crate::engine::{Engine, Ground};
+use crate::net::limits::S2S_CONNECTIONS_MAX;
 use crate::s2s::{HttpServer, Server};
 use crate::services::ClientAuthentication;
 use crate::testing::{Answer, Certificates, HttpPeer, Seen, ground, runtime, start, wait_or_tell};
@@ -395,6 +396,76 @@ fn agents_send_and_receive_over_http() {
 }
 
 #[test]
+fn who_begins_transactions_and_goes_away_locks_nobody_else_out() {
+    let two = Two::new();
+    let ground_b = two.ground("b");
+    let handle = two.runtime.handle().clone();
+    let server = HttpServer::start(&handle, 0, None, ground_b.ports.clone(), None).unwrap();
+    let called = start(&ground_b, &called(&two.path("files")));
+    wait_or_tell(&ground_b, "the ports are open", || {
+        ground_b.ports.all().len() == 2
+    });
+    let port = server.address().port();
+    let begin = |from: &str| {
+        let from: std::net::IpAddr = from.parse().unwrap();
+        let client = reqwest::Client::builder().local_address(from).build();
+        let url = format!(
+            "http://127.0.0.1:{port}/nifi-api/data-transfer/input-ports/in-port/transactions"
+        );
+        let asked = client.unwrap().post(url);
+        handle.block_on(async { asked.send().await.unwrap().status().as_u16() })
+    };
+    let answers: Vec<u16> = (0..S2S_CONNECTIONS_MAX)
+        .map(|_| begin("127.0.0.1"))
+        .collect();
+    assert_eq!((answers[0], answers[S2S_CONNECTIONS_MAX - 1]), (201, 503));
+    assert_eq!(begin("127.0.0.2"), 201);
+    called.stop();
+}
+
+#[test]
+fn a_port_stops_though_its_peer_goes_on_and_on() {
+    let two = Two::new();
+    let ground_b = two.ground("b");
+    let server = Server::start(0, None, ground_b.ports.clone()).unwrap();
+    let called = start(&ground_b, &called(&two.path("files")));
+    wait_or_tell(&ground_b, "the ports are open", || {
+        ground_b.ports.all().len() == 2
+    });
+    let mut peer = TcpStream::connect(("127.0.0.1", server.address().port())).unwrap();
+    let mut hello = b"NiFi".to_vec();
+    let text = |bytes: &mut Vec<u8>, text: &str| {
+        bytes.extend((text.len() as u16).to_be_bytes());
+        bytes.extend(text.as_bytes());
+    };
+    text(&mut hello, "SocketFlowFileProtocol");
+    hello.extend(5_u32.to_be_bytes());
+    text(&mut hello, "me");
+    text(&mut hello, "nifi://me");
+    hello.extend(1_u32.to_be_bytes());
+    text(&mut hello, "PORT_IDENTIFIER");
+    text(&mut hello, "in-port");
+    text(&mut hello, "SEND_FLOWFILES");
+    // A FlowFile without attributes whose content takes for ever.
+    hello.extend(0_u32.to_be_bytes());
+    hello.extend((1_u64 << 40).to_be_bytes());
+    peer.write_all(&hello).unwrap();
+    // One byte after the other, until the port has left.
+    let trickle = std::thread::spawn(move || {
+        while peer.write_all(b"x").is_ok() {
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    });
+    let node = || called.nodes().into_iter().find(|node| node.id == "in-port");
+    wait_or_tell(&ground_b, "the port is at work", || {
+        node().is_some_and(|node| node.is_active)
+    });
+    let stopping = std::thread::spawn(move || called.stop());
+    wait_or_tell(&ground_b, "the flow is stopped", || stopping.is_finished());
+    trickle.join().unwrap();
+}
+
+#[test]
 fn over_http_only_what_is_confirmed_counts() {
     let two = Two::new();
     let here = two.path("files");
@@ -540,13 +611,15 @@ fn a_nifi_is_sent_to_and_received_from_over_http() {
     let text = caller(&here, &url, "", "")
         .replace("timeout: 5 s", "timeout: 5 s\n  transport protocol: HTTP");
     let ground_a = two.ground("a");
+    let base = "/nifi-api/data-transfer";
     let calling = start(&ground_a, &text);
     wait_or_tell(&ground_a, "both ways are done", || {
-        names(&came) == ["x", "y"] && queued(&calling, "sends") == 0 && names(&sends).is_empty()
+        // What a session holds is in no queue: only the last word says that it is through.
+        let confirmed = format!("{base}/input-ports/in-port/transactions/t1?responseCode=12");
+        names(&came) == ["x", "y"] && nifi.at(&confirmed).len() == 1
     });
     calling.stop();
     assert_eq!(std::fs::read(came.join("x")).unwrap(), b"given");
-    let base = "/nifi-api/data-transfer";
     let sent = nifi.at(&format!(
         "{base}/input-ports/in-port/transactions/t1/flow-files"
     ));

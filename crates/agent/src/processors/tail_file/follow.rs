@@ -148,8 +148,16 @@ impl Tail {
         if self.open.is_none() && !self.begin(context).map_err(&failed)? {
             return Ok(Step::Gone);
         }
-        if let Some(lines) = self.read(block, lines_max).map_err(&failed)? {
-            return Ok(Step::Lines(lines));
+        if self.has_more().map_err(&failed)? {
+            // Looked at before the read, so that lines that were read rightly are kept, and a
+            // truncation does not go unseen, however far the file has grown again.
+            if self.is_other().map_err(&failed)? {
+                self.restart(context).map_err(&failed)?;
+                return Ok(Step::Again);
+            }
+            if let Some(lines) = self.read(block, lines_max).map_err(&failed)? {
+                return Ok(Step::Lines(lines));
+            }
         }
         match self.at_end().map_err(&failed)? {
             AtEnd::Same => Ok(Step::Wait),
@@ -326,6 +334,29 @@ impl Tail {
             wanted = TAIL_LINE_BYTES_MAX;
         };
         self.took(block, lines).map(Some)
+    }
+
+    /// Whether there may be something behind what was read.
+    fn has_more(&self) -> io::Result<bool> {
+        match &self.open {
+            // How long a compressed one is shows in the reading only.
+            Some(open) if !open.source.is_packed() => {
+                Ok(open.source.metadata()?.len() > open.known.position)
+            }
+            Some(_) => Ok(true),
+            None => Ok(false),
+        }
+    }
+
+    /// Whether the open file is no more the one that was read so far.
+    fn is_other(&mut self) -> io::Result<bool> {
+        match &mut self.open {
+            // A compressed one is never truncated, and looking would unpack it anew.
+            Some(open) if !open.source.is_packed() => {
+                Ok(!open.known.has_bytes(&mut open.source)?)
+            }
+            _ => Ok(false),
+        }
     }
 
     /// The unfinished last line of a file that will not grow any more.
