@@ -58,7 +58,8 @@ pub fn access_management(access: Arc<Access>) -> Router {
 pub fn access_elsewhere() -> Router {
     async fn refused() -> RestError {
         RestError::Store(streams::StreamsError::Unsupported(
-            "keeping users and ACLs (the Kafka cluster's own hold: change them with its tools)",
+            "keeping users and ACLs (the Kafka cluster's own hold; with streams.authorization = \"acl\" \
+             callers by HTTP are held to this folder's)",
         ))
     }
     Router::new()

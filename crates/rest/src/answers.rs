@@ -41,12 +41,22 @@ impl Answers {
     /// Room for so many bytes of records with the answer that is made of them; none when there is
     /// none in time.
     pub async fn for_records(&self, bytes: usize) -> Option<Share> {
-        let wanted = bytes.saturating_mul(ANSWER_GROWTH).min(self.bytes);
+        let wanted = self.with_answer(bytes);
         let waiting = Arc::clone(&self.room).acquire_many_owned(kib(wanted));
         match tokio::time::timeout(ANSWER_ROOM_WAIT, waiting).await {
             Ok(Ok(permit)) => Some(Share(permit)),
             _ => None,
         }
+    }
+
+    /// As [`Answers::for_records`], without waiting.
+    pub fn for_records_now(&self, bytes: usize) -> Option<Share> {
+        self.for_answer(self.with_answer(bytes))
+    }
+
+    /// What records of so many bytes and their answer take.
+    fn with_answer(&self, bytes: usize) -> usize {
+        bytes.saturating_mul(ANSWER_GROWTH).min(self.bytes)
     }
 
     /// Room for an answer of so many bytes, if there is some now.

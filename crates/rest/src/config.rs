@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use access::Principal;
 use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 use streams::{Properties, TopicName, TopicNameError};
@@ -27,6 +28,9 @@ pub struct RestConfig {
     /// File with the certificates of those who sign other proxies' certificates, where they speak
     /// TLS; without it, whom this machine believes.
     pub peer_ca: Option<PathBuf>,
+    /// Whom the certificates of the other proxies name: they may speak for the callers whose calls
+    /// they send on. Without any, whom this proxy's own certificate names.
+    pub peer_names: Vec<Principal>,
     /// The most bytes of one request body; a larger one is answered 413.
     pub body_bytes_max: ByteSize,
     /// How long a read waits for its first record when the request has no `timeout`
@@ -57,6 +61,9 @@ pub struct RestConfig {
     /// The port's own certificate and its key, which other proxies that ask for one are shown.
     #[serde(skip)]
     pub peer_identity: Option<(PathBuf, PathBuf)>,
+    /// Whom that certificate names.
+    #[serde(skip)]
+    pub own_name: Option<Principal>,
 }
 
 impl Default for RestConfig {
@@ -66,6 +73,7 @@ impl Default for RestConfig {
             advertised: None,
             peer_address: None,
             peer_ca: None,
+            peer_names: Vec::new(),
             body_bytes_max: ByteSize(limits::BODY_BYTES_MAX),
             consumer_request_timeout: HumanDuration(Duration::from_secs(1)),
             read_waits_for_timeout: false,
@@ -77,6 +85,7 @@ impl Default for RestConfig {
             streaming_connection_idle_timeout: HumanDuration(limits::STREAM_IDLE_MAX),
             is_tls: false,
             peer_identity: None,
+            own_name: None,
         }
     }
 }
@@ -88,6 +97,14 @@ impl RestConfig {
     /// All that is wrong, one line each; the operator's fault.
     pub fn settled(self) -> Result<Self, Vec<String>> {
         properties::settled(self)
+    }
+
+    /// Who may speak for callers whose calls they send on.
+    pub(crate) fn peers(&self) -> Vec<Principal> {
+        match self.peer_names.is_empty() {
+            true => self.own_name.iter().cloned().collect(),
+            false => self.peer_names.clone(),
+        }
     }
 
     /// A topic's name as a request writes it, which may leave the default stream out.

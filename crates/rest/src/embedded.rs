@@ -12,11 +12,11 @@ use access::{Operation, ResourceType};
 use bytes::Bytes;
 use parking_lot::Mutex;
 use serde_json::value::RawValue;
-use streams::{Caller, ConsumedRecord, StreamsError};
+use streams::{Caller, ConsumedRecord, StreamsError, TopicName};
 
 use crate::error::RestError;
 use crate::limits::{ANSWER_SCHEMAS_MAX, TEXTS_KEPT_BYTES_MAX, TEXTS_KEPT_MAX};
-use crate::schemas::format::{ParsedSchema, SchemaFault, SchemaSource, SchemaType};
+use crate::schemas::format::{ParsedSchema, SchemaFault, SchemaType, Work};
 use crate::schemas::{SchemaError, SchemaRegistry};
 
 /// A schema that keys or values are written with.
@@ -30,21 +30,49 @@ pub(crate) struct Writer {
 #[derive(Default)]
 pub(crate) struct Embedding {
     registry: Option<Arc<SchemaRegistry>>,
-    texts: Mutex<Texts>,
+    /// Writers, each with the text that the registry keeps.
+    texts: Mutex<Texts<(Writer, Arc<str>)>>,
+    /// What schemas of texts call their records.
+    names: Mutex<Texts<Option<Arc<str>>>>,
 }
 
-/// Writers of schemas that came as texts; all are forgotten when there are too many.
-#[derive(Default)]
-struct Texts {
-    kept: HashMap<TextKey, Writer>,
+/// What is known of schemas that came as texts; all is forgotten when there is too much.
+struct Texts<T> {
+    kept: HashMap<TextKey, T>,
     bytes: usize,
 }
 
 #[derive(PartialEq, Eq, Hash)]
 struct TextKey {
+    /// Nothing for what is known of the text alone.
     subject: String,
     kind: SchemaType,
     text: String,
+}
+
+impl<T: Clone> Texts<T> {
+    fn get(&self, key: &TextKey) -> Option<T> {
+        self.kept.get(key).cloned()
+    }
+
+    fn keep(&mut self, key: TextKey, known: T) {
+        let bytes = key.text.len() + key.subject.len();
+        if self.kept.len() >= TEXTS_KEPT_MAX || self.bytes + bytes > TEXTS_KEPT_BYTES_MAX {
+            *self = Texts::default();
+        }
+        if self.kept.insert(key, known).is_none() {
+            self.bytes += bytes;
+        }
+    }
+}
+
+impl<T> Default for Texts<T> {
+    fn default() -> Self {
+        Texts {
+            kept: HashMap::new(),
+            bytes: 0,
+        }
+    }
 }
 
 /// Why there is no writer.
@@ -70,8 +98,8 @@ pub(crate) enum NoWriter {
 
 impl Writer {
     /// The bytes of a value.
-    pub fn write(&self, json: &[u8]) -> Result<Bytes, SchemaFault> {
-        let payload = self.schema.encode(json)?;
+    pub fn write(&self, json: &[u8], work: &mut Work) -> Result<Bytes, SchemaFault> {
+        let payload = self.schema.encode(json, work)?;
         let mut bytes = Vec::with_capacity(FRAME_BYTES + payload.len());
         bytes.push(MAGIC);
         bytes.extend_from_slice(&self.id.to_be_bytes());
@@ -84,8 +112,13 @@ impl Embedding {
     pub fn new(registry: Option<Arc<SchemaRegistry>>) -> Self {
         Embedding {
             registry,
-            texts: Mutex::default(),
+            ..Embedding::default()
         }
+    }
+
+    /// The topic that holds the schemas, where there is a registry.
+    pub fn topic(&self) -> Option<&TopicName> {
+        self.registry.as_deref().map(SchemaRegistry::topic)
     }
 
     fn registry(&self) -> Result<&SchemaRegistry, NoWriter> {
@@ -132,23 +165,42 @@ impl Embedding {
             kind,
             text: text.to_owned(),
         };
-        if let Some(known) = self.texts.lock().kept.get(&key) {
-            return Ok(known.clone());
+        let known = self.texts.lock().get(&key);
+        if let Some((writer, registered)) = known
+            // It may have been deleted since, by whichever process.
+            && registry.text_of(subject, writer.id).as_ref() == Some(&registered)
+        {
+            return Ok(writer);
         }
         let (id, schema) = registry
             .register(subject, kind, text)
             .await
             .map_err(NoWriter::from)?;
         let writer = Writer { id, schema };
-        let mut texts = self.texts.lock();
-        let bytes = text.len() + subject.len();
-        if texts.kept.len() >= TEXTS_KEPT_MAX || texts.bytes + bytes > TEXTS_KEPT_BYTES_MAX {
-            *texts = Texts::default();
-        }
-        if texts.kept.insert(key, writer.clone()).is_none() {
-            texts.bytes += bytes;
+        if let Some(registered) = registry.text_of(subject, id) {
+            self.texts.lock().keep(key, (writer.clone(), registered));
         }
         Ok(writer)
+    }
+
+    /// The name that a schema of a text gives its records, without registering it.
+    pub async fn record_name(&self, kind: SchemaType, text: &str) -> Result<Arc<str>, NoWriter> {
+        let key = TextKey {
+            subject: String::new(),
+            kind,
+            text: text.to_owned(),
+        };
+        let known = self.names.lock().get(&key);
+        let name = match known {
+            Some(name) => name,
+            None => {
+                let schema = SchemaRegistry::read(kind, text).await?;
+                let name = schema.record_name().map(Arc::from);
+                self.names.lock().keep(key, name.clone());
+                name
+            }
+        };
+        name.ok_or(NoWriter::Nameless)
     }
 
     /// The readers of keys and values that begin with a schema's id.
@@ -157,8 +209,7 @@ impl Embedding {
         let Some(registry) = &self.registry else {
             return readers;
         };
-        for id in ids(records) {
-            let found = registry.by_id(id).await;
+        for (id, found) in registry.by_ids(ids(records)).await {
             readers
                 .0
                 .insert(id, found.map_err(|error| error.to_string()));
@@ -255,18 +306,6 @@ impl Given<'_> {
 /// A schema's text: in quotes as the API has it, or as the JSON that it is.
 pub(crate) fn plain(text: &RawValue) -> String {
     serde_json::from_str(text.get()).unwrap_or_else(|_| text.get().to_owned())
-}
-
-/// The name that a schema of a text has, without registering it.
-pub(crate) fn record_name(kind: SchemaType, text: &str) -> Result<String, NoWriter> {
-    let source = SchemaSource {
-        kind,
-        text: Arc::from(text),
-        references: Vec::new(),
-    };
-    let schema = ParsedSchema::parse(&source).map_err(|it| NoWriter::Invalid(it.to_string()))?;
-    let name = schema.record_name().map(str::to_owned);
-    name.ok_or(NoWriter::Nameless)
 }
 
 fn of_type(

@@ -65,6 +65,12 @@ pub enum RestError {
     /// As many streams of events are open as may be.
     #[error("too many streams of events are open; close some or retry later")]
     TooManyEventStreams,
+    /// As many streams of records are open as may be.
+    #[error("too many streams of records are open; close some or retry later")]
+    TooManyRecordStreams,
+    /// What is being stored takes as much memory as it may.
+    #[error("as many records are being stored as may be; retry later, or send fewer at a time")]
+    NoRoom,
     /// The read's `Accept` names another format than the instance's.
     #[error("this consumer instance reads '{format}'; send Accept: {accept}")]
     FormatMismatch {
@@ -206,6 +212,8 @@ impl RestError {
             RestError::TooManyInstances(_)
             | RestError::TooManyRestores(_)
             | RestError::TooManyEventStreams
+            | RestError::TooManyRecordStreams
+            | RestError::NoRoom
             | RestError::RateLimited(_) => 429,
             RestError::FormatMismatch { .. } => 40601,
             RestError::NotAcceptable => 406,

@@ -14,6 +14,7 @@ mod answer;
 mod answers;
 mod backups;
 mod body;
+mod bridge;
 mod config;
 mod consumers;
 mod embedded;
@@ -26,6 +27,7 @@ mod login;
 mod login_tests;
 mod management;
 mod media;
+mod on_behalf;
 mod openapi;
 #[cfg(test)]
 mod openapi_tests;
@@ -49,6 +51,7 @@ mod topics;
 mod turns;
 mod v3;
 mod wall;
+mod working;
 
 pub use access::{access_elsewhere, access_management};
 pub use config::RestConfig;

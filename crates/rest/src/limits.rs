@@ -14,6 +14,21 @@ pub(crate) const BODIES_BYTES_MAX: u64 = 256 << 20;
 /// [`BODIES_BYTES_MAX`]: one small request never waits behind large ones.
 pub(crate) const BODY_BYTES_FREE: u64 = 64 << 10;
 
+/// Bytes that a record takes beside those that it came as: its place in the parsed body, the record
+/// and a copy of it, its outcome and its receipt.
+pub(crate) const RECORD_HELD_BYTES: u64 = 400;
+
+/// Bytes that records of all requests may take together beside those that they came as: more than one
+/// request of [`RECORDS_MAX`].
+pub(crate) const RECORDS_BYTES_MAX: u64 = 128 << 20;
+
+/// Records of one request that take no room for what they take beside their bytes: one small request
+/// never waits behind large ones.
+pub(crate) const RECORDS_FREE: usize = 100;
+
+/// How long a request of many records waits for that room.
+pub(crate) const RECORDS_ROOM_WAIT: Duration = Duration::from_secs(30);
+
 /// How long a sender may take for one body: a slow sender must not hold its share for ever.
 pub(crate) const BODY_READ_MAX: Duration = Duration::from_secs(60);
 
@@ -97,11 +112,19 @@ pub(crate) const RESUME_LOOK: Duration = Duration::from_millis(200);
 /// How long a connection to another proxy may take: they are neighbours.
 pub(crate) const PEER_CONNECT_MAX: Duration = Duration::from_secs(2);
 
-/// How long another proxy's answer may take: a read that waits, and what it brings.
+/// How long another proxy's answer may take, and each part of it: a read that waits, and what it
+/// brings.
 pub(crate) const PEER_ANSWER_MAX: Duration = Duration::from_secs(120);
 
 /// Consumer instances that are closed at once; each commits what it has read.
 pub(crate) const CLOSED_AT_ONCE_MAX: usize = 1_000;
+
+/// How long a proxy that stops may take to write down where its consumer instances are.
+pub(crate) const NOTE_ALL_MAX: Duration = Duration::from_secs(8);
+
+/// How long they may take to commit and to leave their groups then: with the time before, a stop stays
+/// within what service managers give.
+pub(crate) const CLOSE_ALL_MAX: Duration = Duration::from_secs(8);
 
 /// Passwords that are checked at one time: each holds a thread, and waits there for one of the few
 /// hashes that `access` makes at a time.
@@ -138,14 +161,15 @@ pub(crate) const BACKUP_PIPE_BYTES: usize = 256 << 10;
 /// ACLs added by one request: they are written to the disk together.
 pub(crate) const ACLS_AT_ONCE_MAX: usize = 1_000;
 
-/// Streams of events of one process: each has a reader and a connection.
-pub(crate) const EVENT_STREAMS_MAX: usize = 10_000;
+/// Streams of events of one process: each has a reader and a connection, or a part of one. With
+/// [`RECORD_STREAMS_MAX`] they leave some of a port's connections to others.
+pub(crate) const EVENT_STREAMS_MAX: usize = 6_000;
 
 /// How long a stream of events is silent at most: below the idle time-outs between here and there.
 pub(crate) const EVENTS_REST: Duration = Duration::from_secs(15);
 
-/// Bytes of events that may wait for who reads them.
-pub(crate) const EVENTS_PIPE_BYTES: usize = 64 << 10;
+/// Bytes of events that may wait for who reads them, and of records that are taken for them at a time.
+pub(crate) const EVENTS_PIPE_BYTES: usize = 16 << 10;
 
 /// Entries of one batch of version 3: a body is held whole, a stream is not.
 pub(crate) const BATCH_ENTRIES_MAX: usize = 1_000;
@@ -159,8 +183,20 @@ pub(crate) const STREAM_RECORDS_AT_ONCE: usize = 4_000;
 /// Bytes of a stream that are received while what came before is stored.
 pub(crate) const STREAM_READ_AHEAD_BYTES: usize = 1 << 20;
 
+/// Streams of records of one process: each has a task and a connection, or a part of one.
+pub(crate) const RECORD_STREAMS_MAX: usize = 3_000;
+
+/// Bytes that a stream holds without asking: beyond, they take part in [`BODIES_BYTES_MAX`].
+pub(crate) const STREAM_BYTES_FREE: usize = 64 << 10;
+
+/// Bytes that a record of a stream takes beside those that it came as, its receipt counted.
+pub(crate) const STREAM_RECORD_HELD_BYTES: usize = 700;
+
+/// How long a stream waits for that before it ends.
+pub(crate) const STREAM_ROOM_WAIT: Duration = Duration::from_secs(10);
+
 /// Bytes of receipts that may wait for who reads them.
-pub(crate) const RECEIPTS_PIPE_BYTES: usize = 256 << 10;
+pub(crate) const RECEIPTS_PIPE_BYTES: usize = 64 << 10;
 
 /// Levels of nesting in a schema's or an embedded value's JSON: what recurses over it keeps within
 /// a small part of a thread's stack, and readers elsewhere stop at some hundred levels too.
@@ -201,7 +237,7 @@ pub(crate) const FINDINGS_MAX: usize = 100;
 /// not matching: other patterns run in linear time.
 pub(crate) const PATTERN_STEPS_MAX: usize = 10_000;
 
-/// Bytes of one payload's Protobuf that are taken: a message in memory is up to sixty times larger.
+/// Bytes of one payload's Protobuf that are taken; what a message takes in memory has its own bound.
 pub(crate) const PROTOBUF_BYTES_MAX: usize = 16 << 20;
 
 /// Schemas that may apply to one value one within another, by references and combinations.
@@ -213,6 +249,22 @@ pub(crate) const VALIDATION_DEPTH_MAX: usize = 2_048;
 
 /// Schemas that validating one value may apply: a second of work or so.
 pub(crate) const VALIDATION_STEPS_MAX: u64 = 2_000_000;
+
+/// The same for all values of one request, reading and writing them counted: ten seconds or so.
+pub(crate) const REQUEST_STEPS_MAX: u64 = 20_000_000;
+
+/// Bytes of the payloads that one request's JSON may become: defaults may make them many times larger.
+pub(crate) const REQUEST_PAYLOADS_BYTES_MAX: usize = 64 << 20;
+
+/// Steps that a request's values may take where they come up, before they wait for a turn: some
+/// milliseconds, in which others are not served.
+pub(crate) const LITTLE_WORK_STEPS: u64 = 10_000;
+
+/// Bytes of payloads that are written in that time.
+pub(crate) const LITTLE_WORK_BYTES: usize = 1 << 20;
+
+/// Bytes that one Protobuf message may take in memory.
+pub(crate) const PROTOBUF_HELD_BYTES_MAX: usize = 128 << 20;
 
 /// Pairs of schemas that a comparison of two JSON Schemas looks at.
 pub(crate) const JSON_PAIRS_MAX: usize = 100_000;

@@ -27,6 +27,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use streams::{Caller, as_caller};
 
+use crate::bridge::PROBES;
 use crate::error::RestError;
 use crate::limits::{LOGIN_BYTES_MAX, LOGIN_REFUSED_WAIT, LOGINS_AT_ONCE_MAX, LOGINS_WAITING_MAX};
 use crate::routes::Shared;
@@ -265,12 +266,15 @@ fn shown_by(header: &[u8]) -> Option<Shown<'_>> {
     Some(Shown::Password(name.to_owned(), password.to_owned()))
 }
 
-/// Has every request to `routes` say who calls; handlers find the [`Caller`] in the request.
+/// Has every request to `routes` but for probes say who calls; handlers find the [`Caller`] in the request.
 pub(crate) fn identified(routes: Router, logins: Arc<Logins>) -> Router {
     routes.layer(middleware::from_fn_with_state(logins, identify))
 }
 
 async fn identify(State(logins): State<Arc<Logins>>, request: Request, next: Next) -> Response {
+    if PROBES.contains(&request.uri().path()) {
+        return next.run(request).await;
+    }
     let (mut parts, body) = request.into_parts();
     let peer = parts.extensions.get::<Peer>().cloned();
     match logins.caller(&parts.headers, peer).await {

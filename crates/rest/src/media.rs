@@ -21,6 +21,8 @@ pub(crate) enum Embedded {
     Binary,
     /// JSON as it is.
     Json,
+    /// Text that is stored as it reads, in UTF-8.
+    Text,
     /// JSON that stands for a value of a schema.
     Schema(SchemaType),
 }
@@ -38,6 +40,7 @@ impl Embedded {
         match self {
             Embedded::Binary => "binary",
             Embedded::Json => "json",
+            Embedded::Text => "text",
             Embedded::Schema(SchemaType::Avro) => "avro",
             Embedded::Schema(SchemaType::Json) => "jsonschema",
             Embedded::Schema(SchemaType::Protobuf) => "protobuf",
@@ -56,6 +59,8 @@ impl Embedded {
             (Embedded::Binary, ApiVersion::V2) => "application/vnd.kafka.binary.v2+json",
             (Embedded::Json, ApiVersion::V1) => "application/vnd.kafka.json.v1+json",
             (Embedded::Json, ApiVersion::V2) => "application/vnd.kafka.json.v2+json",
+            (Embedded::Text, ApiVersion::V1) => "application/vnd.kafka.text.v1+json",
+            (Embedded::Text, ApiVersion::V2) => "application/vnd.kafka.text.v2+json",
             (Embedded::Schema(kind), ApiVersion::V1) => match kind {
                 SchemaType::Avro => "application/vnd.kafka.avro.v1+json",
                 SchemaType::Json => "application/vnd.kafka.jsonschema.v1+json",
@@ -250,9 +255,10 @@ pub(crate) fn read_type(
 }
 
 /// All formats.
-const EMBEDDED: [Embedded; 5] = [
+const EMBEDDED: [Embedded; 6] = [
     Embedded::Binary,
     Embedded::Json,
+    Embedded::Text,
     Embedded::Schema(SchemaType::Avro),
     Embedded::Schema(SchemaType::Json),
     Embedded::Schema(SchemaType::Protobuf),

@@ -50,10 +50,16 @@ async fn the_openapi_document_names_every_route() {
 #[tokio::test]
 async fn the_openapi_document_is_served() {
     let proxy = Proxy::open(RestConfig::default());
-    let request = Request::get("/openapi.json").body(Body::empty()).unwrap();
-    let (status, media, body) = proxy.send(request).await;
-    assert_eq!((status, media.as_str()), (200, "application/json"));
-    assert_eq!(body, DOCUMENT);
+    for path in ["/openapi.json", "/openapi", "/openapi/v3"] {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        let (status, media, body) = proxy.send(request).await;
+        assert_eq!(
+            (status, media.as_str()),
+            (200, "application/json"),
+            "{path}"
+        );
+        assert_eq!(body, DOCUMENT);
+    }
 }
 
 #[tokio::test]

@@ -11,7 +11,7 @@ use streams::{ConsumedRecord, ConsumerConfig, PartitionReplicas, SeekTo, Streams
 
 use crate::answer::{self, Parameters, Segments};
 use crate::answers::{Answers, kept};
-use crate::consumers::{Shape, encoded, readers, record_bytes};
+use crate::consumers::{Shape, encoded_beside, readers, record_bytes};
 use crate::error::RestError;
 use crate::limits;
 use crate::login::Asked;
@@ -77,7 +77,7 @@ pub(crate) async fn messages(
     let media = format.read_type(ApiVersion::V1);
     let readers = readers(&shared.embedding, &records, format).await;
     // What does not fit into one answer is not answered: whoever reads on asks for it again.
-    let (body, _) = encoded(&records, format, shape, &readers);
+    let (body, _) = encoded_beside(&records, format, shape, &readers).await;
     share.shrink(body.len());
     let answer = answer::bytes(StatusCode::OK, media, body);
     Ok(kept(answer, Some(share)))

@@ -1,7 +1,7 @@
 //! Produce: a body's records to the store, answered when they are as durable as their topic asks.
 //!
 //! JSON keys and values are cut out of the body and stored as they came: a large integer or a space
-//! survives. Binary ones are base64. With a schema, JSON becomes the payload of its format. `null` or
+//! survives. Binary ones are base64, text is what it reads. With a schema, JSON becomes the payload of its format. `null` or
 //! nothing is no key, or a tombstone. An unknown topic is created by its stream's or the store's
 //! policy; where that says no, the answer is 40401.
 //!
@@ -12,7 +12,7 @@ use std::fmt;
 
 use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode, header};
-use axum::response::Response;
+use axum::response::{IntoResponse, Response};
 use base::UnixMillis;
 use base64::Engine;
 use base64::engine::general_purpose::{GeneralPurpose, GeneralPurposeConfig};
@@ -24,6 +24,7 @@ use serde_json::value::RawValue;
 use streams::{Record, TopicName};
 
 use crate::answer::{self, AnswerType, JsonObject, Segments};
+use crate::bridge::Unreceipted;
 use crate::embedded::{Given, Writer};
 use crate::error::{NOT_ALLOWED, RestError};
 use crate::idempotency::{self, Wanted};
@@ -32,8 +33,9 @@ use crate::login;
 use crate::media::{self, BodyType, Embedded};
 use crate::routes::Shared;
 use crate::scan;
-use crate::schemas::format::SchemaType;
+use crate::schemas::format::{SchemaType, Work};
 use crate::storing::{self, Asked, Outcome};
+use crate::working::Worked;
 
 /// `POST /topics/{topic}`
 pub(crate) async fn to_topic(
@@ -41,12 +43,14 @@ pub(crate) async fn to_topic(
     AnswerType(media): AnswerType,
     Segments(topic): Segments<String>,
     headers: HeaderMap,
+    Unreceipted(unreceipted): Unreceipted,
     wanted: Wanted,
     body: Body,
 ) -> Result<Response, RestError> {
     let to = To {
         topic: shared.config.topic_name(&topic)?,
         partition: None,
+        unreceipted,
     };
     produce(&shared, media, to, &headers, wanted, body).await
 }
@@ -57,12 +61,14 @@ pub(crate) async fn to_partition(
     AnswerType(media): AnswerType,
     Segments((topic, partition)): Segments<(String, String)>,
     headers: HeaderMap,
+    Unreceipted(unreceipted): Unreceipted,
     wanted: Wanted,
     body: Body,
 ) -> Result<Response, RestError> {
     let to = To {
         topic: shared.config.topic_name(&topic)?,
         partition: Some(partition),
+        unreceipted,
     };
     produce(&shared, media, to, &headers, wanted, body).await
 }
@@ -72,6 +78,8 @@ pub(crate) struct To {
     pub topic: TopicName,
     /// As it is written.
     pub partition: Option<String>,
+    /// Whether an answer without receipts will do where all are stored.
+    pub unreceipted: bool,
 }
 
 #[derive(Default, Deserialize)]
@@ -139,6 +147,7 @@ where
     B: HttpBody<Data = Bytes, Error: fmt::Display> + Unpin,
 {
     let body_type = media::body_type(answer::text(headers, header::CONTENT_TYPE))?;
+    storing::check_topic(shared, &to.topic)?;
     let held = shared.gate.read(headers, body).await?;
     store(shared, media, to, body_type, wanted, &held.bytes).await
 }
@@ -146,15 +155,22 @@ where
 async fn store(
     shared: &Shared,
     media: &'static str,
-    To { topic, partition }: To,
+    to: To,
     body_type: BodyType,
     Wanted(wanted): Wanted,
     body: &Bytes,
 ) -> Result<Response, RestError> {
-    let request = ProduceRequest::read(body)?;
+    let To {
+        topic,
+        partition,
+        unreceipted,
+    } = to;
+    let read = || ProduceRequest::read(body);
+    let reading = shared.gate.for_records(read, |it| it.records.0.len());
+    let (request, _room) = reading.await?;
     let writers = match body_type.embedded {
         Embedded::Schema(kind) => Writers::of(shared, &topic, &request, kind).await?,
-        Embedded::Binary | Embedded::Json => Writers::default(),
+        Embedded::Binary | Embedded::Json | Embedded::Text => Writers::default(),
     };
     let entries = request.records.0;
     if entries.is_empty() {
@@ -169,7 +185,14 @@ async fn store(
         ));
     }
     // Every record is decoded before any is stored: a request that does not fit stores nothing.
-    let records = decode(body, &entries, body_type.embedded, &writers)?;
+    let embedded = body_type.embedded;
+    let records = match embedded {
+        Embedded::Schema(_) => {
+            let decode = |work: &mut Work| decode(body, &entries, embedded, &writers, work);
+            Worked::of_request().run(decode).await??
+        }
+        Embedded::Binary | Embedded::Json | Embedded::Text => plainly(body, &entries, embedded)?,
+    };
     let partitions = storing::partitions_of(shared, &topic).await?;
     let fixed = match &partition {
         Some(text) => Some(existing_partition(&topic, partitions, text)?),
@@ -186,10 +209,21 @@ async fn store(
     };
     let (outcomes, is_recalled) = match wanted {
         None if goes_together => {
-            let again = || decode(body, &entries, body_type.embedded, &writers).unwrap_or_default();
-            let stored =
-                storing::store_together(shared, &topic, partitions, records, &again, fixed);
-            (stored.await, false)
+            let stored = match embedded {
+                // What schemas made of them is not made again.
+                Embedded::Schema(_) => {
+                    let kept = records.clone();
+                    let again = || kept.clone();
+                    storing::store_together(shared, &topic, partitions, records, &again, fixed)
+                        .await
+                }
+                Embedded::Binary | Embedded::Json | Embedded::Text => {
+                    let again = || plainly(body, &entries, embedded).unwrap_or_default();
+                    storing::store_together(shared, &topic, partitions, records, &again, fixed)
+                        .await
+                }
+            };
+            (stored, false)
         }
         None => (
             storing::store(shared, &topic, partitions, asked(records)).await,
@@ -202,6 +236,11 @@ async fn store(
             stored.map(|(outcomes, recalled)| (outcomes, recalled.is_recalled))?
         }
     };
+    let are_stored = |outcome: &Outcome| matches!(outcome, Outcome::Placed { .. });
+    if unreceipted && outcomes.iter().all(are_stored) {
+        let answer = StatusCode::NO_CONTENT.into_response();
+        return Ok(idempotency::marked(answer, is_recalled));
+    }
     let answer = answer::bytes(status_of(&outcomes), media, receipts(&outcomes, &writers));
     Ok(idempotency::marked(answer, is_recalled))
 }
@@ -284,17 +323,37 @@ pub(crate) fn existing_partition(
         })
 }
 
+/// Records in a format without schemas.
+fn plainly(
+    body: &Bytes,
+    entries: &[RecordEntry<'_>],
+    embedded: Embedded,
+) -> Result<Vec<Record>, RestError> {
+    decode(
+        body,
+        entries,
+        embedded,
+        &Writers::default(),
+        &mut Work::of(0, 0),
+    )
+}
+
 fn decode(
     body: &Bytes,
     entries: &[RecordEntry<'_>],
     embedded: Embedded,
     writers: &Writers,
+    work: &mut Work,
 ) -> Result<Vec<Record>, RestError> {
-    let part = |index: usize, name: &str, raw: Option<&str>| match (raw, embedded) {
+    let mut part = |index: usize, name: &str, raw: Option<&str>| match (raw, embedded) {
         (None, _) => Ok(None),
         (Some(raw), Embedded::Json) => Ok(Some(body.slice_ref(raw.as_bytes()))),
         (Some(raw), Embedded::Binary) => from_base64(raw).map(Some).map_err(|reason| {
             RestError::InvalidEntity(format!("records[{index}].{name} {reason}"))
+        }),
+        (Some(raw), Embedded::Text) => text_of(body, raw).map(Some).ok_or_else(|| {
+            let text = format!("records[{index}].{name} is not text");
+            RestError::InvalidEntity(text)
         }),
         (Some(raw), Embedded::Schema(_)) => {
             let (writer, missing) = match name {
@@ -302,7 +361,7 @@ fn decode(
                 _ => (&writers.value, RestError::ValueSchemaMissing),
             };
             let writer = writer.as_ref().ok_or(missing)?;
-            let written = writer.write(raw.as_bytes());
+            let written = writer.write(raw.as_bytes(), work);
             written
                 .map(Some)
                 .map_err(|fault| RestError::Conversion(format!("records[{index}].{name}: {fault}")))
@@ -340,6 +399,15 @@ fn decode(
         });
     }
     Ok(records)
+}
+
+/// What JSON text reads, as a part of the body where it stands there so.
+fn text_of(body: &Bytes, raw: &str) -> Option<Bytes> {
+    let inner = raw.strip_prefix('"')?.strip_suffix('"')?;
+    if inner.contains('\\') {
+        return serde_json::from_str::<String>(raw).ok().map(Bytes::from);
+    }
+    Some(body.slice_ref(inner.as_bytes()))
 }
 
 /// The bytes of JSON text in base64.

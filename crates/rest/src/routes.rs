@@ -28,7 +28,7 @@ use crate::rate::{RateLimit, rate_limited};
 use crate::schemas::SchemaRegistry;
 use crate::straight::Straight;
 use crate::wall::walled;
-use crate::{limits, openapi, partition_reads, produce, topics, v3};
+use crate::{bridge, limits, on_behalf, openapi, partition_reads, produce, topics, v3};
 
 /// What the handlers of one proxy share.
 #[derive(Clone)]
@@ -50,6 +50,8 @@ pub(crate) struct Shared {
     pub partition_reads: Arc<Semaphore>,
     /// Places for streams of events.
     pub event_streams: Arc<Semaphore>,
+    /// Places for streams of records.
+    pub record_streams: Arc<Semaphore>,
     /// Ends streams of events and of records, and reads that wait.
     pub closing: CancellationToken,
     /// Records stored, and their bytes.
@@ -62,7 +64,7 @@ pub(crate) struct Shared {
 pub struct RestHandle {
     consumers: Arc<Consumers>,
     #[cfg(test)]
-    pub(crate) partition_reads: Arc<Semaphore>,
+    pub(crate) shared: Arc<Shared>,
     closing: CancellationToken,
     straight: Option<Straight>,
 }
@@ -95,10 +97,8 @@ pub fn routes(
     }
     let closing = CancellationToken::new();
     let partition_reads = Arc::new(Semaphore::new(limits::PARTITION_READS_MAX));
-    #[cfg(test)]
-    let all_partition_reads = Arc::clone(&partition_reads);
     let gate = Gate::new(config.body_bytes_max.0);
-    let peers = Peers::new(&config);
+    let (peers, proxies) = (Peers::new(&config), config.peers());
     let shared = Shared {
         store,
         config: Arc::new(config),
@@ -111,6 +111,7 @@ pub fn routes(
         turns: Arc::default(),
         partition_reads,
         event_streams: Arc::new(Semaphore::new(limits::EVENT_STREAMS_MAX)),
+        record_streams: Arc::new(Semaphore::new(limits::RECORD_STREAMS_MAX)),
         closing: closing.clone(),
         records_in: metrics::counter!("thalweg_rest_records_in_total"),
         bytes_in: metrics::counter!("thalweg_rest_bytes_in_total"),
@@ -120,7 +121,7 @@ pub fn routes(
     let handle = RestHandle {
         consumers: Arc::clone(&shared.consumers),
         #[cfg(test)]
-        partition_reads: all_partition_reads,
+        shared: Arc::clone(&shared),
         closing,
         straight: is_open.then(|| Straight::new(Arc::clone(&shared))),
     };
@@ -144,7 +145,7 @@ pub fn routes(
         None => router,
     };
     let router = match logins {
-        Some(logins) => login::identified(router, logins),
+        Some(logins) => on_behalf::believed(login::identified(router, logins), proxies),
         None => router,
     };
     // Around the logins, so that refusals are counted and written like all errors.
@@ -210,7 +211,12 @@ pub(crate) fn paths() -> Paths {
     let paths = Paths::default()
         .route("/", get(topics::root).post(topics::root))
         .route("/brokers", get(topics::brokers))
-        .route("/openapi.json", get(openapi::document));
+        .route("/openapi.json", get(openapi::document))
+        .route("/openapi", get(openapi::document))
+        .route("/openapi/v3", get(openapi::document))
+        .route("/healthy", get(bridge::healthy))
+        .route("/ready", get(bridge::ready))
+        .route("/admin/topics", post(bridge::create_topic));
     v3::routes(consumer_routes(topic_routes(paths)))
 }
 

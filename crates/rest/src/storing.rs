@@ -30,6 +30,15 @@ pub(crate) enum Outcome {
     Refused { code: u32, reason: Arc<str> },
 }
 
+/// Refuses records for topics that the proxies keep their own books in: what stands there is believed.
+pub(crate) fn check_topic(shared: &Shared, topic: &TopicName) -> Result<(), RestError> {
+    let is_of_schemas = || shared.embedding.topic() == Some(topic);
+    match topic.wire_name().starts_with(OWN_TOPICS) || is_of_schemas() {
+        true => Err(StreamsError::InternalTopic(topic.clone()).into()),
+        false => Ok(()),
+    }
+}
+
 /// How many partitions a topic has, which its stream's or the store's policy may create.
 pub(crate) async fn partitions_of(shared: &Shared, topic: &TopicName) -> Result<i32, RestError> {
     let found = shared.store.partitions_or_create(topic).await;
@@ -392,6 +401,9 @@ fn record_bytes(record: &Record) -> usize {
     let part = |bytes: &Option<Bytes>| bytes.as_ref().map_or(0, Bytes::len);
     part(&record.key) + part(&record.value)
 }
+
+/// How the names of topics begin that hold the proxies' books.
+const OWN_TOPICS: &str = "__rest_";
 
 #[cfg(test)]
 mod tests {

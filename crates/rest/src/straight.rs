@@ -19,6 +19,7 @@ use http_body::Body as HttpBody;
 use metrics::{Counter, Histogram};
 
 use crate::answer::{self, AnswerType};
+use crate::bridge::Unreceipted;
 use crate::error::RestError;
 use crate::idempotency::Wanted;
 use crate::produce::{self, To};
@@ -96,11 +97,13 @@ where
     B: HttpBody<Data = Bytes, Error: std::fmt::Display + Send> + Send + Unpin,
 {
     let AnswerType(media) = AnswerType::from_request_parts(parts, &()).await?;
+    let Unreceipted(unreceipted) = Unreceipted::from_request_parts(parts, &()).await?;
     let path = parts.uri.path();
     let (topic, partition) = to(path).ok_or(RestError::NotFound)?;
     let to = To {
         topic: shared.config.topic_name(topic)?,
         partition: partition.map(str::to_owned),
+        unreceipted,
     };
     let wanted = Wanted::from_request_parts(parts, &()).await?;
     produce::produce(shared, media, to, &parts.headers, wanted, body).await

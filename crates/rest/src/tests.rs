@@ -11,7 +11,10 @@
 //! runs with access control, and begins as a super user. `CLUSTER` stands for the cluster's id.
 //! `UPDATE_EXPECT=1` rewrites the answers.
 
+mod double;
 mod exchanges;
+mod instances;
+mod leaving;
 mod live;
 mod load;
 mod reading;
@@ -37,6 +40,7 @@ use streams::{
 };
 use tower::ServiceExt;
 
+use self::double::Double;
 use crate::{
     Logins, RestConfig, RestHandle, SchemaRegistry, SchemasConfig, management, routes,
     schema_routes,
@@ -56,7 +60,18 @@ pub(crate) struct Proxy {
 
 impl Proxy {
     pub(crate) fn open(config: RestConfig) -> Proxy {
-        Proxy::open_for(config, |_, _| None)
+        Proxy::open_for(config, |store| store, |_, _| None)
+    }
+
+    /// One before a store that does as the test likes.
+    fn open_before(config: RestConfig, is_shared: bool) -> (Proxy, Arc<Double>) {
+        let mut double = None;
+        let proxy = Proxy::open_for(
+            config,
+            |store| double.insert(Double::of(store, is_shared)).clone(),
+            |_, _| None,
+        );
+        (proxy, double.unwrap())
     }
 
     /// One that asks its callers who they are: root, who may do everything, or ann.
@@ -74,7 +89,7 @@ impl Proxy {
             };
             Some(Logins::new(access, policy, None, clock))
         };
-        let mut proxy = Proxy::open_for(config, logins);
+        let mut proxy = Proxy::open_for(config, |store| store, logins);
         proxy.call_as("root");
         proxy
     }
@@ -87,6 +102,7 @@ impl Proxy {
 
     fn open_for(
         config: RestConfig,
+        before: impl FnOnce(Arc<dyn EventStore>) -> Arc<dyn EventStore>,
         logins: impl Fn(&Path, Arc<dyn Clock>) -> Option<Arc<Logins>>,
     ) -> Proxy {
         let folder = tempfile::tempdir().unwrap();
@@ -101,7 +117,7 @@ impl Proxy {
         // The store keeps real time: its groups form by time, while instances expire by the test's.
         let real = Arc::new(SystemClock);
         let (streams, _) = Streams::open(folder.path(), settings, real).unwrap();
-        let store = streams.store();
+        let store = before(streams.store());
         let logins = logins(folder.path(), Arc::clone(&shared));
         let registry = SchemaRegistry::new(store.clone(), SchemasConfig::default()).unwrap();
         let (router, handle) = routes(

@@ -75,6 +75,8 @@ pub(crate) async fn check_management(
     let path = matched.map_or(String::new(), |matched| matched.as_str().to_owned());
     let first = first_parameter(parts).await;
     let named = Query::<Named>::try_from_uri(&parts.uri).map_err(|_| refused())?;
+    // Whom it names that is another one, for what is kept of refusals.
+    let mut claimed = named.tenant.clone();
     let is_named = match &named.tenant {
         Some(named) => named == own.as_str(),
         None => own == TenantId::default_tenant(),
@@ -88,21 +90,27 @@ pub(crate) async fn check_management(
         "/api/v1/imports/tenants" => false,
         path if path.starts_with("/api/v1/imports/{id}") => {
             let job = first.unwrap_or_default();
-            match owner_of_job {
-                Some(owner_of_job) => owner_of_job(job).await.as_deref() == Some(own.as_str()),
-                None => false,
-            }
+            claimed = match owner_of_job {
+                Some(owner_of_job) => owner_of_job(job).await,
+                None => None,
+            };
+            claimed.as_deref() == Some(own.as_str())
         }
         "/api/v1/search" | "/api/v1/profiles" | "/api/v1/profiles/{name}" => is_named,
         path if path.starts_with("/api/v1/records/{tenant}/") => {
-            first.as_deref() == Some(own.as_str())
+            claimed = first;
+            claimed.as_deref() == Some(own.as_str())
         }
         _ => false,
     };
-    match is_own {
-        true => Ok(()),
-        false => Err(refused()),
+    if is_own {
+        return Ok(());
     }
+    if let Some(claimed) = claimed {
+        // The answer is this port's own; what this one tells is kept all the same.
+        let _ = caller.check_tenant(&claimed, "rest");
+    }
+    Err(refused())
 }
 
 /// The path's first parameter, percent-decoded as handlers see it.

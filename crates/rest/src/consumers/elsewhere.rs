@@ -1,28 +1,35 @@
 //! Calls on instances that another proxy on the same store has.
 //!
-//! Such a call is sent on to the owner as it came, with the caller's own credentials, and its answer
-//! is handed back. A call that was sent on is not sent on again: a proxy that has not got the
+//! Such a call is sent on to the owner as it came, with the caller's own credentials and, where callers
+//! are asked, with who they are ([`crate::on_behalf`]), and its answer is handed back. A call that was sent on is not sent on again: a proxy that has not got the
 //! instance says so (421), and the sender reads the roll again. Where the owner is not to be reached,
 //! this proxy takes the instance over and serves it: it joins the group, and goes on where its
 //! client was by the owner's last entry, or by what is committed where that is further.
+//!
+//! When a connection breaks before the owner's answer came, the call is made again, and may have been
+//! done before. Most calls come to the same then. A read carries a mark by which its owner knows it
+//! (its client's, if that sent one), and is answered with the same records again; an instance that is not found where it was to be
+//! deleted is deleted.
 
 use std::sync::Arc;
 
 use axum::body::Body;
 use axum::extract::{FromRequestParts, MatchedPath, Request, State};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, StatusCode, header};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, header};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use bytes::Bytes;
 use serde::Deserialize;
-use streams::StreamsError;
+use streams::{Caller, StreamsError};
+use uuid::Uuid;
 
 use super::{InstanceKey, roll::Roll};
 use crate::answer::Segments;
 use crate::error::{self, RestError};
 use crate::limits;
 use crate::login::{Asked, principal_of};
+use crate::on_behalf;
 use crate::routes::Shared;
 
 /// Has a call on an instance reach the proxy that has it.
@@ -45,7 +52,8 @@ async fn locate(shared: &Arc<Shared>, request: Request, next: Next) -> Result<Re
     }
     let (mut parts, body) = request.into_parts();
     let path = parts.extensions.get::<MatchedPath>();
-    let is_of_instance = path.is_some_and(|path| path.as_str().starts_with(INSTANCE_PATH));
+    let path = path.map_or("", MatchedPath::as_str);
+    let (is_of_instance, is_itself) = (path.starts_with(INSTANCE_PATH), path == INSTANCE_PATH);
     let Some(roll) = shared.consumers.roll().filter(|_| is_of_instance) else {
         return Ok(next.run(Request::from_parts(parts, body)).await);
     };
@@ -57,6 +65,10 @@ async fn locate(shared: &Arc<Shared>, request: Request, next: Next) -> Result<Re
     }
     shared.consumers.begin_roll().await?;
     let held = shared.gate.read(&parts.headers, body).await?;
+    let is_deletion = is_itself && parts.method == Method::DELETE;
+    let mark = mark_of(&parts.headers).unwrap_or_else(Uuid::new_v4);
+    // Whether the owner got the call and did not answer it.
+    let mut is_open = false;
     for _ in 0..TRIES {
         let mut entry = roll.entry(&key);
         if entry.is_none() {
@@ -66,22 +78,28 @@ async fn locate(shared: &Arc<Shared>, request: Request, next: Next) -> Result<Re
         let is_here = shared.consumers.has(&key);
         let Some(entry) = entry.filter(|_| !is_here) else {
             let request = Request::from_parts(parts, Body::from(held.bytes.clone()));
-            return Ok(next.run(request).await);
+            let answer = next.run(request).await;
+            return Ok(judged(answer, is_deletion && is_open));
         };
-        if entry.owner != roll.me() {
+        // Whoever may write to the roll names addresses; those who cannot show who they are get nothing.
+        let is_believed = shared.config.peer_ca.is_none() || entry.address.starts_with("https://");
+        if entry.owner != roll.me() && is_believed {
             if parts.headers.contains_key(FORWARDED) {
                 return Ok(not_here());
             }
-            match send_on(shared, roll, &entry.address, &parts, &held.bytes).await {
+            match send_on(shared, roll, &entry.address, mark, &parts, &held.bytes).await {
                 Ok(answer) if answer.status() == StatusCode::MISDIRECTED_REQUEST => {
                     // It was taken over meanwhile, or is about to be told so.
                     roll.catch_up().await?;
                     continue;
                 }
-                Ok(answer) => return Ok(handed_back(answer)),
+                Ok(answer) => return Ok(judged(handed_back(answer), is_deletion && is_open)),
                 Err(error) if error.is_connect() => {}
                 // It may have gone while it answered; then the next try does not reach it.
-                Err(_) => continue,
+                Err(_) => {
+                    is_open = true;
+                    continue;
+                }
             }
         }
         let caller = principal_of(&parts);
@@ -105,6 +123,7 @@ async fn send_on(
     shared: &Shared,
     roll: &Roll,
     address: &str,
+    mark: Uuid,
     parts: &Parts,
     body: &Bytes,
 ) -> Result<reqwest::Response, reqwest::Error> {
@@ -113,12 +132,20 @@ async fn send_on(
     for name in OF_THE_CONNECTION {
         headers.remove(name);
     }
+    on_behalf::speak_for_nobody(&mut headers);
+    if let Some(caller) = parts.extensions.get::<Caller>() {
+        on_behalf::speak_for(caller, &mut headers);
+    }
+    for (name, id) in [(FORWARDED, roll.me()), (MARK, mark)] {
+        if let Ok(value) = HeaderValue::from_str(&id.to_string()) {
+            headers.insert(name, value);
+        }
+    }
     let sent = shared
         .peers
         .client()
         .request(parts.method.clone(), format!("{address}{path}"))
         .headers(headers)
-        .header(FORWARDED, roll.me().to_string())
         .body(body.clone());
     metrics::counter!("thalweg_rest_requests_sent_on_total").increment(1);
     sent.send().await
@@ -134,6 +161,19 @@ fn handed_back(answer: reqwest::Response) -> Response {
     (status, headers, body).into_response()
 }
 
+/// The answer to a call; one that deletes what may have been deleted by it before has done so.
+fn judged(answer: Response, is_deletion_again: bool) -> Response {
+    match is_deletion_again && answer.status() == StatusCode::NOT_FOUND {
+        true => StatusCode::NO_CONTENT.into_response(),
+        false => answer,
+    }
+}
+
+/// The mark of a call, by a client or by another proxy that sent it on; the same when it comes again.
+pub(super) fn mark_of(headers: &HeaderMap) -> Option<Uuid> {
+    headers.get(MARK)?.to_str().ok()?.parse().ok()
+}
+
 fn not_here() -> Response {
     let status = StatusCode::MISDIRECTED_REQUEST;
     error::response(421, status, "another proxy has this consumer instance")
@@ -144,6 +184,9 @@ const INSTANCE_PATH: &str = "/consumers/{group}/instances/{instance}";
 
 /// Says of a request that another proxy sent it on.
 const FORWARDED: HeaderName = HeaderName::from_static("thalweg-forwarded");
+
+/// Tells calls from each other: a UUID.
+const MARK: HeaderName = HeaderName::from_static("thalweg-call");
 
 /// What belongs to one connection and not to what goes over it.
 const OF_THE_CONNECTION: [HeaderName; 8] = [

@@ -11,7 +11,7 @@ use super::request::{
     AnyBody, Found, FoundAny, Offsets, Partitions, Position, Positions, V2Body, bounded,
     instance_config, named, whole_name,
 };
-use super::{Instance, InstanceConfig, InstanceKey, Interest, read, v1};
+use super::{Instance, InstanceConfig, InstanceKey, Interest, elsewhere, patterns, read, v1};
 use crate::answer::{self, AnswerType, Parameters, Segments};
 use crate::answers::kept;
 use crate::error::RestError;
@@ -88,6 +88,11 @@ pub(crate) async fn subscribe(
         ));
     }
     let interest = match (asked.topics, asked.topic_pattern) {
+        // As Kafka's consumers take it.
+        (Some(topics), None) if topics.is_empty() => {
+            drop(reader);
+            return unsubscribe(Asked(shared), Found(instance)).await;
+        }
         (Some(topics), None) => {
             bounded(topics.len())?;
             let topics = topics
@@ -98,7 +103,7 @@ pub(crate) async fn subscribe(
         }
         (None, Some(pattern)) => {
             let pattern = whole_name(&pattern)?;
-            let topics = read::matching(&shared, &pattern).await?;
+            let topics = patterns::matching(&shared, &pattern).await?;
             Interest::Pattern {
                 pattern,
                 topics,
@@ -116,11 +121,14 @@ pub(crate) async fn subscribe(
             ));
         }
     };
-    let topics = match &interest {
-        Interest::Topics(topics) | Interest::Pattern { topics, .. } => topics.clone(),
-        Interest::Nothing | Interest::Partitions => Vec::new(),
-    };
-    reader.consumer()?.subscribe(topics).await?;
+    let consumer = reader.consumer()?;
+    match &interest {
+        Interest::Pattern { topics, .. } => {
+            patterns::follow(consumer.as_mut(), topics.clone()).await?;
+        }
+        Interest::Topics(topics) => consumer.subscribe(topics.clone()).await?,
+        Interest::Nothing | Interest::Partitions => {}
+    }
     reader.begin(interest);
     shared.consumers.note(&instance, &mut reader).await?;
     Ok(StatusCode::NO_CONTENT.into_response())
@@ -267,7 +275,8 @@ pub(crate) async fn records(
         format, version, ..
     } = instance.config;
     let media = media::read_type(accept.as_deref(), format, version)?;
-    let (body, share) = read::records(&shared, &instance, limits).await?;
+    let (body, share) =
+        read::records(&shared, &instance, limits, elsewhere::mark_of(&headers)).await?;
     instance.touch(shared.clock.now());
     Ok(kept(answer::bytes(StatusCode::OK, media, body), share))
 }

@@ -5,15 +5,23 @@
 //! the configured time is closed by the reaper, a task that exists only while there are instances
 //! and sleeps until the first of them can expire.
 
+mod committing;
 mod elsewhere;
 mod handlers;
+mod leaving;
+mod patterns;
 mod peers;
 mod read;
 mod request;
 mod roll;
 mod sharing;
 mod taking;
+mod tending;
+mod unanswered;
 mod v1;
+
+#[cfg(test)]
+mod tests;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::atomic::{AtomicI64, Ordering};
@@ -26,9 +34,9 @@ use regex::Regex;
 use streams::{
     Consumer, ConsumerConfig, EventStore, Isolation, OffsetReset, SeekTo, StreamsError, TopicName,
 };
-use tokio::sync::{Mutex, MutexGuard};
-use tokio::task::JoinSet;
+use tokio::sync::{Mutex, MutexGuard, oneshot};
 use tokio_util::sync::CancellationToken;
+use uuid::Uuid;
 
 pub(crate) use elsewhere::located;
 pub(crate) use handlers::{
@@ -37,12 +45,14 @@ pub(crate) use handlers::{
 };
 pub(crate) use peers::Peers;
 pub use peers::PeersError;
-pub(crate) use read::{Shape, encoded, readers, record_bytes};
+pub(crate) use read::{Shape, encoded_beside, readers, record_bytes};
 pub(crate) use roll::Roll;
 pub(crate) use v1::read as read_v1;
 
+use self::leaving::Reserved;
 use self::sharing::Standing;
 use self::taking::Resuming;
+use self::unanswered::Taken;
 use crate::config::RestConfig;
 use crate::error::RestError;
 use crate::limits;
@@ -66,7 +76,11 @@ struct Registry {
     making: HashSet<InstanceKey>,
     /// Instances that are on their way off the roll: their names are taken, their places are not.
     leaving: HashSet<InstanceKey>,
+    /// Lives of instances that are gone and still on the roll.
+    ghosts: HashMap<InstanceKey, Uuid>,
+    burying: bool,
     reaping: bool,
+    tending: bool,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -111,8 +125,9 @@ struct Reader {
     committed_at: UnixMillis,
     /// Where its client sent it since it read of a partition.
     sought: BTreeMap<(TopicName, i32), SeekTo>,
-    /// Where to go on in partitions that come, when it was taken over.
+    /// Where to go on in partitions that come, when it was taken over or follows other topics.
     resuming: Resuming,
+    taken: Taken,
 }
 
 enum Interest {
@@ -139,7 +154,8 @@ impl Consumers {
     }
 
     /// Makes an instance that reads `store`; it is a member of its group once it subscribes.
-    /// `settings` is what `config` was read from.
+    /// `settings` is what `config` was read from. An instance whose client does not wait for it any
+    /// more goes at once.
     pub async fn create(
         self: &Arc<Self>,
         store: &Arc<dyn EventStore>,
@@ -148,7 +164,7 @@ impl Consumers {
         config: InstanceConfig,
         settings: &[u8],
     ) -> Result<(), RestError> {
-        {
+        let name = {
             let mut registry = self.registry.lock();
             if registry.instances.contains_key(&key) || registry.is_reserved(&key) {
                 return Err(RestError::InstanceExists(key.instance));
@@ -156,13 +172,30 @@ impl Consumers {
             if registry.instances.len() + registry.making.len() >= self.instances_max {
                 return Err(RestError::TooManyInstances(self.instances_max));
             }
-            registry.making.insert(key.clone());
-        }
-        // Takes the name back when the request ends before the instance stands.
-        let name = Reserved {
-            consumers: self,
-            key,
+            Reserved::made(self, &mut registry, key)
         };
+        let (tell, told) = oneshot::channel();
+        let (consumers, store) = (Arc::clone(self), Arc::clone(store));
+        let settings = settings.to_vec();
+        tokio::spawn(async move {
+            let made = consumers.make(&store, owner, name, config, &settings);
+            if let Err(Ok(unwanted)) = tell.send(made.await) {
+                // Whoever was faster has deleted it.
+                let _ = consumers.delete(&unwanted).await;
+            }
+        });
+        let made = told.await.unwrap_or(Err(StreamsError::Closed.into()));
+        made.map(drop)
+    }
+
+    async fn make(
+        self: &Arc<Self>,
+        store: &Arc<dyn EventStore>,
+        owner: Option<Principal>,
+        name: Reserved,
+        config: InstanceConfig,
+        settings: &[u8],
+    ) -> Result<Arc<Instance>, RestError> {
         let consumer = store
             .consumer(self.consumer_config(&name.key, &config))
             .await?;
@@ -170,7 +203,7 @@ impl Consumers {
             .claim(owner.as_ref(), &name.key, config.version, settings)
             .await?;
         let now = self.clock.now();
-        self.insert(Instance {
+        let instance = Instance {
             key: name.key.clone(),
             owner,
             config,
@@ -183,10 +216,11 @@ impl Consumers {
                 committed_at: now,
                 sought: BTreeMap::new(),
                 resuming: Resuming::default(),
+                taken: Taken::default(),
             }),
             standing,
-        });
-        Ok(())
+        };
+        Ok(self.insert(name, instance))
     }
 
     fn consumer_config(&self, key: &InstanceKey, config: &InstanceConfig) -> ConsumerConfig {
@@ -204,16 +238,19 @@ impl Consumers {
         }
     }
 
-    fn insert(self: &Arc<Self>, instance: Instance) {
+    fn insert(self: &Arc<Self>, name: Reserved, instance: Instance) -> Arc<Instance> {
+        let instance = Arc::new(instance);
         let mut registry = self.registry.lock();
-        let key = instance.key.clone();
-        // Counted once at any moment, so that the last place is not refused.
-        registry.making.remove(&key);
-        registry.instances.insert(key, Arc::new(instance));
+        name.stands(&mut registry, Arc::clone(&instance));
         gauge(&registry);
         if !std::mem::replace(&mut registry.reaping, true) {
             tokio::spawn(reap(Arc::downgrade(self), self.shutdown.clone()));
         }
+        // The embedded store's members keep up with their groups by themselves.
+        if self.roll.is_some() && !std::mem::replace(&mut registry.tending, true) {
+            tokio::spawn(tending::tend(Arc::downgrade(self), self.shutdown.clone()));
+        }
+        instance
     }
 
     /// Finds an instance and keeps it alive for another idle time.
@@ -237,98 +274,8 @@ impl Consumers {
         }
     }
 
-    pub async fn delete(&self, found: &Instance) -> Result<(), RestError> {
-        let key = found.key.clone();
-        let found = {
-            let mut registry = self.registry.lock();
-            let found = registry.instances.remove(&key);
-            gauge(&registry);
-            found.map(|instance| (instance, self.leaving(&mut registry, [&key])))
-        };
-        match found {
-            Some((instance, _leaving)) => {
-                instance.close().await;
-                self.strike(&[key]).await;
-                Ok(())
-            }
-            None => Err(not_found(&key)),
-        }
-    }
-
-    /// Has nobody take instances for lost that are on their way off the roll.
-    fn leaving<'k>(
-        &self,
-        registry: &mut Registry,
-        keys: impl IntoIterator<Item = &'k InstanceKey>,
-    ) -> Vec<Reserved<'_>> {
-        if self.roll.is_none() {
-            return Vec::new();
-        }
-        let reserved = keys.into_iter().map(|key| {
-            registry.leaving.insert(key.clone());
-            Reserved {
-                consumers: self,
-                key: key.clone(),
-            }
-        });
-        reserved.collect()
-    }
-
-    /// Closes what has been idle for too long at `now`; answers how many that were.
-    pub async fn expire(&self, now: UnixMillis) -> usize {
-        let (expired, _leaving) = {
-            let mut registry = self.registry.lock();
-            let idle: Vec<InstanceKey> = registry
-                .instances
-                .values()
-                // Whoever holds the reader is using the instance, however long its read lasts.
-                .filter(|instance| instance.idle(now) >= self.idle_max)
-                .filter(|instance| instance.reader.try_lock().is_ok())
-                .map(|instance| instance.key.clone())
-                .collect();
-            let expired: Vec<Arc<Instance>> = idle
-                .iter()
-                .filter_map(|key| registry.instances.remove(key))
-                .collect();
-            gauge(&registry);
-            let leaving = self.leaving(&mut registry, &idle);
-            (expired, leaving)
-        };
-        let count = expired.len();
-        let keys: Vec<InstanceKey> = expired.iter().map(|it| it.key.clone()).collect();
-        close_all(expired, true).await;
-        self.strike(&keys).await;
-        count
-    }
-
     pub fn count(&self) -> usize {
         self.registry.lock().instances.len()
-    }
-
-    /// Closes every instance and ends the reaper. What is on the roll stays there: another proxy
-    /// goes on with it.
-    pub async fn close(&self) {
-        self.shutdown.cancel();
-        let all: Vec<Arc<Instance>> = self
-            .registry
-            .lock()
-            .instances
-            .drain()
-            .map(|(_, instance)| instance)
-            .collect();
-        if self.roll.is_some() {
-            for instance in &all {
-                let mut reader = instance.reader.lock().await;
-                if let Err(error) = self.note(instance, &mut reader).await {
-                    let error = base::report(&error);
-                    tracing::warn!(error, "where a consumer instance was is not on the roll");
-                }
-            }
-        }
-        close_all(all, false).await;
-        if let Some(roll) = &self.roll {
-            roll.close();
-        }
     }
 
     /// How long until the first instance can expire; none when there is no instance, and then the
@@ -354,36 +301,24 @@ impl Instance {
         now.since(UnixMillis(self.last_used_ms.load(Ordering::Relaxed)))
     }
 
-    /// Waits for the instance's turn; answers 40403 when it was closed meanwhile.
+    /// Waits for the instance's turn; answers 40403 when it was closed meanwhile. The reader stands
+    /// behind the last record that was answered.
     async fn reader(&self) -> Result<MutexGuard<'_, Reader>, RestError> {
-        let reader = self.reader.lock().await;
+        let mut reader = self.reader.lock().await;
         if reader.consumer.is_none() {
-            Err(not_found(&self.key))
-        } else {
-            Ok(reader)
+            return Err(not_found(&self.key));
         }
+        reader.put_back().await?;
+        Ok(reader)
     }
 
     async fn close(&self) {
         self.gone.cancel();
         let mut reader = self.reader.lock().await;
-        let uncommitted = std::mem::take(&mut reader.uncommitted);
-        let Some(mut consumer) = reader.consumer.take() else {
+        reader.commit_last(self).await;
+        let Some(consumer) = reader.consumer.take() else {
             return;
         };
-        if self.config.auto_commit
-            && uncommitted
-            && let Err(error) = consumer.commit(None).await
-        {
-            let InstanceKey { group, instance } = &self.key;
-            let error = base::report(&error);
-            tracing::warn!(
-                group,
-                instance,
-                error,
-                "the last offsets were not committed"
-            );
-        }
         if let Err(error) = consumer.close().await {
             tracing::warn!(
                 error = base::report(&error),
@@ -399,6 +334,7 @@ impl Reader {
         self.interest = interest;
         self.sought.clear();
         self.resuming = Resuming::default();
+        self.taken = Taken::default();
     }
 
     /// Moves where it is in a partition.
@@ -409,6 +345,7 @@ impl Reader {
         to: SeekTo,
     ) -> Result<(), StreamsError> {
         self.consumer()?.seek(&topic, partition, to).await?;
+        self.taken.moved();
         self.sought.insert((topic, partition), to);
         Ok(())
     }
@@ -419,44 +356,9 @@ impl Reader {
     }
 }
 
-/// Closes instances side by side, so that what they commit shares a sync.
-async fn close_all(instances: Vec<Arc<Instance>>, are_idle: bool) {
-    let mut closing = JoinSet::new();
-    for instance in instances {
-        if closing.len() >= limits::CLOSED_AT_ONCE_MAX {
-            closing.join_next().await;
-        }
-        closing.spawn(async move {
-            let InstanceKey {
-                group,
-                instance: name,
-            } = &instance.key;
-            if are_idle {
-                tracing::info!(group, instance = name, "closed an idle consumer instance");
-            }
-            instance.close().await;
-        });
-    }
-    closing.join_all().await;
-}
-
 impl Registry {
     fn is_reserved(&self, key: &InstanceKey) -> bool {
         self.making.contains(key) || self.leaving.contains(key)
-    }
-}
-
-/// A name that nobody else gets meanwhile.
-struct Reserved<'a> {
-    consumers: &'a Consumers,
-    key: InstanceKey,
-}
-
-impl Drop for Reserved<'_> {
-    fn drop(&mut self) {
-        let mut registry = self.consumers.registry.lock();
-        registry.making.remove(&self.key);
-        registry.leaving.remove(&self.key);
     }
 }
 

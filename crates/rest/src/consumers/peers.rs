@@ -107,7 +107,8 @@ fn builder() -> ClientBuilder {
     let _ = rustls::crypto::ring::default_provider().install_default();
     Client::builder()
         .connect_timeout(limits::PEER_CONNECT_MAX)
-        .timeout(limits::PEER_ANSWER_MAX)
+        // Of each part: a large answer takes as long as its reader does.
+        .read_timeout(limits::PEER_ANSWER_MAX)
         // What is between proxies is not between this machine and the world.
         .no_proxy()
         .redirect(reqwest::redirect::Policy::none())

@@ -15,19 +15,21 @@ use std::time::Duration;
 use base::UnixMillis;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use regex::Regex;
 use serde::Deserialize;
 use serde_json::value::RawValue;
-use streams::{ConsumedRecord, Consumer, SeekTo, StreamsError, TopicName};
+use streams::ConsumedRecord;
 use tokio::time::Instant;
+use uuid::Uuid;
 
-use super::{Instance, Interest, Reader, not_found};
+use super::unanswered::beginnings;
+use super::{Instance, Interest, Reader, not_found, patterns};
 use crate::answers::{Answers, Share};
 use crate::embedded::{Embedding, Readers};
 use crate::error::RestError;
 use crate::limits;
 use crate::media::Embedded;
 use crate::routes::Shared;
+use crate::working;
 
 /// The parameters of `GET …/records`; negative values mean their defaults.
 #[derive(Debug, Deserialize)]
@@ -74,11 +76,13 @@ impl Shape {
     }
 }
 
-/// Reads the next records as a JSON array, with its share of the room for answers.
+/// Reads the next records as a JSON array, with its share of the room for answers. A read that comes
+/// again with its `mark` is answered with the same records.
 pub(crate) async fn records(
     shared: &Shared,
     instance: &Instance,
     asked: ReadLimits,
+    mark: Option<Uuid>,
 ) -> Result<(Vec<u8>, Option<Share>), RestError> {
     let shape = Shape::with(asked.include.as_deref())?;
     let default_wait = shared.config.consumer_request_timeout.0;
@@ -107,38 +111,45 @@ pub(crate) async fn records(
                 .to_owned(),
         ));
     }
-    commit_when_due(shared, instance, &mut reader).await?;
-    refresh_pattern(shared, &mut reader).await?;
+    reader.repeat(mark).await?;
+    let now = shared.clock.now();
+    reader.commit_when_due(instance, now).await?;
+    patterns::refresh(shared, instance, &mut reader).await?;
     shared
         .consumers
         .note_answered(&*shared.store, instance, &mut reader)
         .await?;
-    let now = shared.clock.now();
     let mut share = None;
     let bytes = bytes_min.min(max_bytes)..max_bytes;
-    let mut records = tokio::select! {
-        records = collect(&mut reader, now, deadline, bytes, &mut share) => records?,
+    let collected = async {
+        loop {
+            let now = shared.clock.now();
+            let look = reader.look(deadline);
+            let bytes = bytes.clone();
+            let found = collect(&mut reader, now, look..deadline, bytes, &mut share).await?;
+            if !found.0.is_empty() || Instant::now() >= deadline {
+                return Ok::<_, RestError>(found);
+            }
+            // Other topics may match by now.
+            patterns::refresh_waiting(shared, instance, &mut reader).await?;
+        }
+    };
+    let (mut records, fitting) = tokio::select! {
+        collected = collected => collected?,
         // Deleting an instance does not wait for its reads.
         () = instance.gone.cancelled() => return Err(not_found(&instance.key)),
     };
+    let surplus = records.split_off(fitting);
     let format = instance.config.format;
     let readers = readers(&shared.embedding, &records, format).await;
-    let (body, told) = encoded(&records, format, shape, &readers);
+    let (body, told) = encoded_beside(&records, format, shape, &readers).await;
     let untold = records.split_off(told);
-    put_back(reader.consumer()?, &untold).await?;
-    reader.uncommitted |= !records.is_empty();
-    if !reader.sought.is_empty() {
-        for record in &records {
-            let place = (record.topic.clone(), record.partition);
-            reader.sought.remove(&place);
-        }
-    }
-    let noted = shared.consumers.note_begun(instance, &mut reader, &records);
-    if let Err(error) = noted.await {
-        // What is not answered is read again.
-        put_back(reader.consumer()?, &records).await?;
-        return Err(error);
-    }
+    shared
+        .consumers
+        .note_begun(instance, &mut reader, &records)
+        .await?;
+    let left = beginnings(&[&untold, &surplus]);
+    reader.answer(mark, &records, left).await;
     drop(reader);
     metrics::counter!("thalweg_rest_records_out_total").increment(told as u64);
     metrics::counter!("thalweg_rest_bytes_out_total").increment(body.len() as u64);
@@ -148,76 +159,20 @@ pub(crate) async fn records(
     Ok((body, share))
 }
 
-/// The topics that a pattern matches now, by either form of their names, or without the default
-/// stream.
-pub(crate) async fn matching(
-    shared: &Shared,
-    pattern: &Regex,
-) -> Result<Vec<TopicName>, StreamsError> {
-    let topics = shared.store.topics().await?;
-    let is_short = |name: &TopicName| {
-        shared
-            .config
-            .short(name)
-            .is_some_and(|it| pattern.is_match(it))
-    };
-    Ok(topics
-        .into_iter()
-        .map(|info| info.name)
-        .filter(|name| {
-            pattern.is_match(name.display()) || pattern.is_match(name.wire_name()) || is_short(name)
-        })
-        .collect())
-}
-
-/// Commits what earlier reads answered, as often as Kafka's own clients do.
-async fn commit_when_due(
-    shared: &Shared,
-    instance: &Instance,
-    reader: &mut Reader,
-) -> Result<(), StreamsError> {
-    let now = shared.clock.now();
-    let due = now.since(reader.committed_at) >= limits::AUTO_COMMIT_INTERVAL;
-    if instance.config.auto_commit && reader.uncommitted && due {
-        reader.consumer()?.commit(None).await?;
-        reader.uncommitted = false;
-        reader.committed_at = now;
-    }
-    Ok(())
-}
-
-async fn refresh_pattern(shared: &Shared, reader: &mut Reader) -> Result<(), StreamsError> {
-    let now = shared.clock.now();
-    let Interest::Pattern {
-        pattern,
-        topics,
-        looked_at,
-    } = &mut reader.interest
-    else {
-        return Ok(());
-    };
-    if now.since(*looked_at) < limits::PATTERN_AGE_MAX {
-        return Ok(());
-    }
-    let found = matching(shared, pattern).await?;
-    *looked_at = now;
-    if found != *topics {
-        topics.clone_from(&found);
-        reader.consumer()?.subscribe(found).await?;
-    }
-    Ok(())
-}
-
-/// Collects records until there are as many bytes as `bytes` begins with, or it is time; never more
-/// than it ends with, but for a first record that is larger. More than a little is only taken with
-/// a share of the room for answers.
-async fn collect(
+/// Collects records until there are as many bytes as `wanted` begins with, or it is time: at the
+/// beginning of `until` while there is nothing, else at its end. Never more than `wanted` ends with,
+/// but for a first record that is larger; answers how many records that leaves, since more may have
+/// come. More than a little is only taken with a share of the room for answers.
+pub(super) async fn collect(
     reader: &mut Reader,
     now: UnixMillis,
-    deadline: Instant,
+    until: Range<Instant>,
     wanted: Range<usize>,
     share: &mut Option<Share>,
-) -> Result<Vec<ConsumedRecord>, RestError> {
+) -> Result<(Vec<ConsumedRecord>, usize), RestError> {
+    if let Some(failure) = reader.taken.failure() {
+        return Err(failure.into());
+    }
     let mut records: Vec<ConsumedRecord> = Vec::new();
     let mut bytes = 0;
     // Room was found for what is there already.
@@ -227,36 +182,50 @@ async fn collect(
             Some(_) => wanted.end,
             None => wanted.end.min(limits::ANSWER_BYTES_FREE),
         };
+        let end = match records.is_empty() {
+            true => until.start,
+            false => until.end,
+        };
         let left = match is_there {
             true => Duration::ZERO,
-            false => deadline.saturating_duration_since(Instant::now()),
+            false => end.saturating_duration_since(Instant::now()),
         };
         let bytes_left = granted.saturating_sub(bytes).max(1);
-        let mut more;
-        if reader.is_resuming(now) {
-            // A partition that comes meanwhile is to be moved before it is read.
-            let look = left.min(limits::RESUME_LOOK);
-            more = reader.consumer()?.poll(look, bytes_left).await?;
+        // A partition that comes meanwhile is to be moved before it is read.
+        let is_resuming = reader.is_resuming(now);
+        let look = match is_resuming {
+            true => left.min(limits::RESUME_LOOK),
+            false => left,
+        };
+        let mut more = match reader.consumer()?.poll(look, bytes_left).await {
+            Ok(more) => more,
+            Err(error) if records.is_empty() => return Err(error.into()),
+            Err(error) => {
+                reader.taken.fail_later(error);
+                break;
+            }
+        };
+        reader.taken.note(&more);
+        if is_resuming {
             more = reader.resume(more).await?;
             if more.is_empty() && left > look {
                 continue;
             }
-        } else {
-            more = reader.consumer()?.poll(left, bytes_left).await?;
         }
-        let is_enough = |bytes: usize| bytes >= wanted.start || Instant::now() >= deadline;
+        let is_enough = |bytes: usize| bytes >= wanted.start || Instant::now() >= until.end;
         if more.is_empty() {
             if is_there && !is_enough(bytes) {
                 is_there = false;
                 continue;
             }
-            return Ok(records);
+            break;
         }
         let more_bytes: usize = more.iter().map(record_bytes).sum();
         if !records.is_empty() && bytes + more_bytes > wanted.end {
             // A large record came as the first of its poll; it waits for the next read.
-            put_back(reader.consumer()?, &more).await?;
-            return Ok(records);
+            let fitting = records.len();
+            records.extend(more);
+            return Ok((records, fitting));
         }
         bytes += more_bytes;
         records.extend(more);
@@ -268,30 +237,25 @@ async fn collect(
             is_there = share.is_some() && bytes < wanted.end;
             match is_there {
                 true => continue,
-                false => return Ok(records),
+                false => break,
             }
         }
         if is_enough(bytes) {
-            return Ok(records);
+            break;
         }
     }
+    let fitting = records.len();
+    Ok((records, fitting))
 }
 
-async fn put_back(
-    consumer: &mut Box<dyn Consumer>,
-    records: &[ConsumedRecord],
-) -> Result<(), StreamsError> {
-    // Backwards, so that each partition ends at its first record.
-    for record in records.iter().rev() {
-        consumer
-            .seek(
-                &record.topic,
-                record.partition,
-                SeekTo::Offset(record.offset),
-            )
-            .await?;
+impl Reader {
+    /// Until when a read of this one waits for its first record before it looks what to read.
+    fn look(&self, deadline: Instant) -> Instant {
+        match self.interest {
+            Interest::Pattern { .. } => deadline.min(Instant::now() + limits::PATTERN_AGE_MAX),
+            _ => deadline,
+        }
     }
-    Ok(())
 }
 
 /// What a record counts towards `max_bytes`.
@@ -312,9 +276,26 @@ pub(crate) async fn readers(
     embedding.readers(records).await
 }
 
+/// As [`encoded`], where it holds up nobody.
+pub(crate) async fn encoded_beside(
+    records: &[ConsumedRecord],
+    format: Embedded,
+    shape: Shape,
+    readers: &Readers,
+) -> (Vec<u8>, usize) {
+    let encode = || encoded(records, format, shape, readers);
+    match format {
+        Embedded::Binary | Embedded::Json | Embedded::Text => encode(),
+        Embedded::Schema(_) => {
+            let bytes = records.iter().map(record_bytes).sum();
+            working::read(records.len(), bytes, encode).await
+        }
+    }
+}
+
 /// Records as a JSON array, and how many of them it has: JSON of a schema may be much larger than its
 /// payload, so that not all may fit into one answer.
-pub(crate) fn encoded(
+fn encoded(
     records: &[ConsumedRecord],
     format: Embedded,
     shape: Shape,
@@ -402,6 +383,13 @@ fn part(
                 }
             }
         }
+        (Some(bytes), Embedded::Text) => match std::str::from_utf8(bytes) {
+            Ok(text) => out.extend_from_slice(quoted(text).as_bytes()),
+            Err(_) => {
+                out.extend_from_slice(b"null");
+                return Err("is not text in UTF-8".to_owned());
+            }
+        },
         (Some(bytes), Embedded::Schema(kind)) => match readers.read(bytes, Some(kind)) {
             Ok(decoded) => out.extend_from_slice(&decoded.json),
             Err(reason) => {

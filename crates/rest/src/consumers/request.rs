@@ -245,6 +245,8 @@ pub(super) fn bounded(named: usize) -> Result<(), RestError> {
 
 /// A pattern that whole names match.
 pub(super) fn whole_name(pattern: &str) -> Result<Regex, RestError> {
+    // Alone it is one as well, so that no parenthesis of it ends what is around it.
+    pattern_of(pattern)?;
     pattern_of(&format!("^(?:{pattern})$"))
 }
 
@@ -298,8 +300,8 @@ pub(super) fn instance_config(
                 let format = Embedded::of_name(&text.to_ascii_lowercase());
                 config.format = format.ok_or_else(|| {
                     RestError::InvalidEntity(format!(
-                        "format '{text}' is not served; choose binary, json, avro, jsonschema or \
-                         protobuf"
+                        "format '{text}' is not served; choose binary, json, text, avro, jsonschema \
+                         or protobuf"
                     ))
                 })?;
             }

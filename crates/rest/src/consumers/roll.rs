@@ -217,6 +217,25 @@ impl Roll {
             .await
     }
 
+    /// Puts many entries on the roll; durable when this returns. Gives up with the first that fails.
+    pub(crate) async fn put_all(&self, entries: &[(InstanceKey, Entry)]) -> Result<(), RestError> {
+        let (mut records, mut bytes) = (Vec::new(), 0);
+        for (key, entry) in entries {
+            let value = serde_json::to_vec(entry).unwrap_or_default();
+            let is_full = bytes + value.len() > PUT_BYTES || records.len() == AT_ONCE;
+            if is_full && !records.is_empty() {
+                self.append(std::mem::take(&mut records)).await?;
+                bytes = 0;
+            }
+            bytes += value.len();
+            records.push(Record::of_value(value).with_key(written(key)));
+        }
+        match records.is_empty() {
+            true => Ok(()),
+            false => self.append(records).await.map(drop),
+        }
+    }
+
     /// Asks for an instance by its entry, and says whether it was given.
     pub(crate) async fn claim(&self, key: &InstanceKey, entry: &Entry) -> Result<bool, RestError> {
         let offset = self.put(key, entry).await?;
@@ -229,7 +248,7 @@ impl Roll {
     /// Takes instances off the roll; answers the offset up to which that has to be read.
     pub(crate) async fn remove(&self, keys: &[InstanceKey]) -> Result<i64, RestError> {
         let mut end = 0;
-        for part in keys.chunks(REMOVED_AT_ONCE) {
+        for part in keys.chunks(AT_ONCE) {
             let gone = part.iter().map(|key| Record {
                 key: Some(written(key)),
                 ..Record::default()
@@ -283,15 +302,23 @@ impl Roll {
         effects
     }
 
-    /// Instances that nobody has renewed for too long.
-    fn orphans(&self) -> Vec<InstanceKey> {
+    /// Instances that nobody has renewed for too long, of this proxy those only that are not here.
+    fn orphans(&self, consumers: Option<&Consumers>) -> Vec<InstanceKey> {
         let now = self.clock.now();
         let age_max = self.idle_max + self.idle_max / 2;
         let listed = self.listed.lock();
-        let orphans = listed
+        let old = listed
             .iter()
-            .filter(|(_, it)| it.entry.owner != self.me && now.since(it.read_at) >= age_max);
-        orphans.map(|(key, _)| key.clone()).collect()
+            .filter(|(_, it)| now.since(it.read_at) >= age_max);
+        let old: Vec<_> = old
+            .map(|(key, it)| (key.clone(), it.entry.owner == self.me))
+            .collect();
+        drop(listed);
+        let is_here = |key: &InstanceKey| consumers.is_none_or(|consumers| consumers.holds(key));
+        let orphans = old
+            .into_iter()
+            .filter(|(key, is_mine)| !is_mine || !is_here(key));
+        orphans.map(|(key, _)| key).collect()
     }
 
     /// How long to wait for the next record before looking for orphans; for ever, about, while there
@@ -329,7 +356,8 @@ async fn read_on(
                 continue;
             }
         };
-        if let Some(consumers) = consumers.upgrade() {
+        let consumers = consumers.upgrade();
+        if let Some(consumers) = &consumers {
             for effect in effects {
                 match effect {
                     Effect::Nothing => {}
@@ -338,7 +366,7 @@ async fn read_on(
                 }
             }
         }
-        let orphans = roll.orphans();
+        let orphans = roll.orphans(consumers.as_deref());
         if !orphans.is_empty() {
             let count = orphans.len();
             tracing::info!(count, "forgot consumer instances of proxies that are gone");
@@ -421,8 +449,9 @@ const MARK: &[u8] = b"mark";
 /// The version of entries.
 pub(crate) const VERSION: u8 = 1;
 
-/// Names taken off by one batch: it stays far below what a batch may hold.
-const REMOVED_AT_ONCE: usize = 1_000;
+/// Records of one batch, and bytes of their values: it stays far below what a batch may hold.
+const AT_ONCE: usize = 1_000;
+const PUT_BYTES: usize = 256 << 10;
 
 /// The shortest time between two looks for orphans.
 const PAUSE_MIN: Duration = Duration::from_millis(250);

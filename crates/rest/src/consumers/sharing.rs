@@ -13,6 +13,7 @@ use std::time::Duration;
 use access::Principal;
 use base::UnixMillis;
 use streams::{ConsumedRecord, EventStore, OffsetReset, SeekTo, TopicName};
+use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::roll::{self, Entry, Place, Reads, Roll};
@@ -37,6 +38,15 @@ impl Standing {
 
     pub(super) fn life(&self) -> Uuid {
         self.entry.lock().life
+    }
+
+    /// The entry with something else that is read.
+    fn with(&self, reads: Reads, places: Vec<Place>) -> Entry {
+        Entry {
+            reads,
+            places,
+            ..self.entry.lock().clone()
+        }
     }
 
     fn age(&self, now: UnixMillis) -> Duration {
@@ -96,27 +106,17 @@ impl Consumers {
             reads: Reads::Nothing,
             places: Vec::new(),
         });
-        if roll.entry(key).is_some() || !roll.claim(key, &entry).await? {
+        if roll.entry(key).is_some() {
             return Err(RestError::InstanceExists(key.instance.clone()));
         }
-        Ok(Some(Standing::new(entry, self.clock.now())))
-    }
-
-    /// Takes instances off the roll that are gone; when this returns they are not found any more.
-    pub(super) async fn strike(&self, keys: &[InstanceKey]) {
-        let Some(roll) = self.roll.as_ref().filter(|_| !keys.is_empty()) else {
-            return;
-        };
-        let struck = async {
-            let end = roll.remove(keys).await?;
-            roll.read_to(end).await
-        };
-        if let Err(error) = struck.await {
-            let error = base::report(&error);
-            tracing::warn!(
-                error,
-                "consumer instances that are gone stay on the roll for now"
-            );
+        match roll.claim(key, &entry).await {
+            Ok(true) => Ok(Some(Standing::new(entry, self.clock.now()))),
+            Ok(false) => Err(RestError::InstanceExists(key.instance.clone())),
+            Err(error) => {
+                // It may be on the roll all the same.
+                self.haunt([(key.clone(), entry.life)]);
+                Err(error)
+            }
         }
     }
 
@@ -164,6 +164,10 @@ impl Consumers {
                     let error = base::report(&error);
                     tracing::warn!(error, "a consumer instance's entry was not renewed");
                 }
+                // It may have been taken off before this was put there.
+                if !consumers.holds(&instance.key) {
+                    consumers.haunt([(instance.key.clone(), entry.life)]);
+                }
             }
         });
     }
@@ -177,6 +181,7 @@ impl Consumers {
         if instance.standing.is_none() {
             return Ok(());
         }
+        reader.put_back().await?;
         let places = reader.places(instance);
         self.note_places(instance, reader.reads(), places).await
     }
@@ -190,17 +195,39 @@ impl Consumers {
         let (Some(roll), Some(standing)) = (&self.roll, &instance.standing) else {
             return Ok(());
         };
-        let entry = Entry {
-            reads,
-            places,
-            ..standing.entry.lock().clone()
-        };
+        let entry = standing.with(reads, places);
         roll.put(&instance.key, &entry).await?;
         *standing.entry.lock() = entry;
         standing
             .noted_ms
             .store(self.clock.now().0, Ordering::Relaxed);
         Ok(())
+    }
+
+    /// Writes down where all of these are, as far as that has changed; those that are used a while
+    /// longer are left as they were noted last.
+    pub(super) async fn note_all(&self, instances: &[Arc<Instance>]) -> Result<(), RestError> {
+        let Some(roll) = &self.roll else {
+            return Ok(());
+        };
+        let until = Instant::now() + limits::NOTE_ALL_MAX / 4;
+        let mut entries = Vec::new();
+        for instance in instances {
+            let Some(standing) = &instance.standing else {
+                continue;
+            };
+            let Ok(mut reader) = tokio::time::timeout_at(until, instance.reader.lock()).await
+            else {
+                continue;
+            };
+            if reader.consumer.is_some() && reader.put_back().await.is_ok() {
+                let entry = standing.with(reader.reads(), reader.places(instance));
+                if entry != *standing.entry.lock() {
+                    entries.push((instance.key.clone(), entry));
+                }
+            }
+        }
+        roll.put_all(&entries).await
     }
 
     /// A read begins: what was answered before has arrived.
@@ -258,6 +285,17 @@ impl Consumers {
     }
 }
 
+impl Place {
+    /// Where to go on by it.
+    pub(super) fn to(&self) -> SeekTo {
+        match self.offset {
+            END => SeekTo::End,
+            BEGINNING => SeekTo::Beginning,
+            offset => SeekTo::Offset(offset),
+        }
+    }
+}
+
 impl Reader {
     /// What it reads, for the roll.
     fn reads(&self) -> Reads {
@@ -272,12 +310,17 @@ impl Reader {
         }
     }
 
-    /// Where it is in the partitions that it holds; by its last entry where it does not know.
-    fn places(&self, instance: &Instance) -> Vec<Place> {
-        let (Some(consumer), Some(standing)) = (&self.consumer, &instance.standing) else {
+    /// Where it is in the partitions that it holds; by its last entry, if there is any, where it
+    /// does not know.
+    pub(super) fn places(&self, instance: &Instance) -> Vec<Place> {
+        let Some(consumer) = &self.consumer else {
             return Vec::new();
         };
-        let before = roll::by_partition(&standing.entry.lock().places);
+        let before = instance.standing.as_ref().map(|standing| {
+            let entry = standing.entry.lock();
+            roll::by_partition(&entry.places)
+        });
+        let before = before.unwrap_or_default();
         let mut places = Vec::new();
         for (topic, partition) in consumer.assignment() {
             let key = (topic, partition);
@@ -348,5 +391,5 @@ impl Reader {
 }
 
 /// The offset that stands for a partition's end, as in Kafka's protocol, and for its beginning.
-pub(super) const END: i64 = -1;
-pub(super) const BEGINNING: i64 = -2;
+const END: i64 = -1;
+const BEGINNING: i64 = -2;

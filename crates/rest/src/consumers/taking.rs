@@ -1,7 +1,8 @@
 //! How a proxy takes over the instance of one that is gone, and goes on where that one was.
 //!
 //! Partitions that were assigned are moved at once. Those of a subscription come when the group
-//! gives them, and are moved before anything of them is answered.
+//! gives them, and are moved before anything of them is answered; likewise where an instance
+//! subscribes anew since other topics match its pattern.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,10 +13,12 @@ use base::UnixMillis;
 use streams::{ConsumedRecord, SeekTo, TopicName};
 use tokio::sync::Mutex;
 
-use super::read::matching;
+use super::leaving::Reserved;
+use super::patterns::{follow, matching};
 use super::request::{instance_config, pattern_of};
 use super::roll::{Entry, Reads};
-use super::sharing::{BEGINNING, END, Standing};
+use super::sharing::Standing;
+use super::unanswered::Taken;
 use super::{
     Consumers, Instance, InstanceConfig, InstanceKey, Interest, REAP_INTERVAL_MIN, Reader,
     not_found,
@@ -32,6 +35,14 @@ pub(super) struct Resuming {
     until: UnixMillis,
 }
 
+impl Resuming {
+    /// Goes on at these places from `now` on.
+    pub(super) fn go_on(&mut self, places: BTreeMap<(TopicName, i32), SeekTo>, now: UnixMillis) {
+        self.places = places;
+        self.until = now + limits::RESUME_MAX;
+    }
+}
+
 impl Consumers {
     /// Makes another proxy's instance one of this proxy, unless somebody else was faster.
     pub(super) async fn take_over(
@@ -45,17 +56,14 @@ impl Consumers {
             return Err(not_found(key));
         };
         let _turn = roll.taking.lock().await;
-        if self.registry.lock().is_reserved(key) {
-            // It stands in a moment.
-            tokio::time::sleep(REAP_INTERVAL_MIN / 4).await;
-            return Ok(());
-        }
         let Some(entry) = roll.entry(key).filter(|it| it.owner == seen.owner) else {
             return Ok(());
         };
-        if self.has(key) {
+        let Some(name) = self.name_to_take(key, &entry)? else {
+            // It is here, or in a moment.
+            tokio::time::sleep(REAP_INTERVAL_MIN / 4).await;
             return Ok(());
-        }
+        };
         if entry.principal != caller.as_ref().map(ToString::to_string) {
             return Err(not_found(key));
         }
@@ -82,7 +90,7 @@ impl Consumers {
             "took over the consumer instance of a proxy that is gone"
         );
         metrics::counter!("thalweg_rest_consumer_instances_taken_over_total").increment(1);
-        self.insert(Instance {
+        let instance = Instance {
             key: key.clone(),
             owner: caller,
             config,
@@ -90,8 +98,28 @@ impl Consumers {
             gone: self.shutdown.child_token(),
             reader: Mutex::new(reader),
             standing: Some(Standing::new(entry, now)),
-        });
+        };
+        self.insert(name, instance);
         Ok(())
+    }
+
+    /// Reserves a name for an instance that is taken over; none when it is here already, or being made.
+    ///
+    /// # Errors
+    /// 40403: the instance is gone, and only not off the roll yet.
+    fn name_to_take(
+        self: &Arc<Self>,
+        key: &InstanceKey,
+        entry: &Entry,
+    ) -> Result<Option<Reserved>, RestError> {
+        let mut registry = self.registry.lock();
+        if registry.leaving.contains(key) || registry.ghosts.get(key) == Some(&entry.life) {
+            return Err(not_found(key));
+        }
+        if registry.instances.contains_key(key) || registry.making.contains(key) {
+            return Ok(None);
+        }
+        Ok(Some(Reserved::made(self, &mut registry, key.clone())))
     }
 
     /// A reader that goes on where another was.
@@ -114,18 +142,14 @@ impl Consumers {
         let mut places = BTreeMap::new();
         for (place, committed) in entry.places.iter().zip(committed) {
             let further = committed.filter(|it| !place.sought && it.offset > place.offset);
-            let to = match (further, place.offset) {
-                (Some(committed), _) => SeekTo::Offset(committed.offset),
-                (None, END) => SeekTo::End,
-                (None, BEGINNING) => SeekTo::Beginning,
-                (None, offset) => SeekTo::Offset(offset),
+            let to = match further {
+                Some(committed) => SeekTo::Offset(committed.offset),
+                None => place.to(),
             };
             places.insert((place.topic.clone(), place.partition), to);
         }
-        let mut resuming = Resuming {
-            places,
-            until: now + limits::RESUME_MAX,
-        };
+        let mut resuming = Resuming::default();
+        resuming.go_on(places, now);
         let interest = match &entry.reads {
             Reads::Nothing => Interest::Nothing,
             Reads::Topics(topics) => {
@@ -135,7 +159,7 @@ impl Consumers {
             Reads::Pattern(text) => {
                 let pattern = pattern_of(text)?;
                 let topics = matching(shared, &pattern).await?;
-                consumer.subscribe(topics.clone()).await?;
+                follow(consumer.as_mut(), topics.clone()).await?;
                 Interest::Pattern {
                     pattern,
                     topics,
@@ -157,6 +181,7 @@ impl Consumers {
             committed_at: now,
             sought: BTreeMap::new(),
             resuming,
+            taken: Taken::default(),
         })
     }
 }
@@ -184,7 +209,10 @@ impl Reader {
             let (topic, partition) = &place;
             let is_of = |it: &ConsumedRecord| it.topic == *topic && it.partition == *partition;
             match self.consumer()?.seek(topic, *partition, to).await {
-                Ok(()) => records.retain(|it| !is_of(it)),
+                Ok(()) => {
+                    records.retain(|it| !is_of(it));
+                    self.taken.forget(&place);
+                }
                 // It is not ready yet; the next look tries again.
                 Err(_) if !records.iter().any(is_of) => continue,
                 // What was read must be answered, or it is lost.

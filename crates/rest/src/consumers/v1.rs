@@ -14,7 +14,7 @@ use serde::Serialize;
 
 use super::read::{self, ReadLimits};
 use super::request::find;
-use super::{Instance, InstanceConfig, Interest};
+use super::{Instance, InstanceConfig, Interest, elsewhere};
 use crate::answer::{self, Parameters, Segments};
 use crate::answers::kept;
 use crate::error::RestError;
@@ -63,7 +63,8 @@ pub(crate) async fn read(
     }
     // What it reads does not change any more.
     drop(reader);
-    let (body, share) = read::records(&shared, &instance, limits).await?;
+    let (body, share) =
+        read::records(&shared, &instance, limits, elsewhere::mark_of(&headers)).await?;
     instance.touch(shared.clock.now());
     Ok(kept(answer::bytes(StatusCode::OK, media, body), share))
 }

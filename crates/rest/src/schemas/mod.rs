@@ -38,7 +38,7 @@ pub use config::SchemasConfig;
 pub use error::SchemaError;
 pub use http::routes;
 
-use self::format::{ParsedSchema, SchemaType};
+use self::format::{ParsedSchema, SchemaSource, SchemaType};
 use self::log::Log;
 use self::parsed::Parsed;
 use self::registering::NewSchema;
@@ -98,6 +98,51 @@ impl SchemaRegistry {
         self.parse(&schema).await
     }
 
+    /// The schemas of ids, in the default context. Others than are known are looked for once, however
+    /// many they are.
+    pub(crate) async fn by_ids(
+        &self,
+        ids: impl IntoIterator<Item = i32>,
+    ) -> Vec<(i32, Result<Arc<ParsedSchema>, SchemaError>)> {
+        let mut has_looked = false;
+        let mut found = Vec::new();
+        for id in ids {
+            let is_known = {
+                let state = self.log.state();
+                state.schema(DEFAULT_CONTEXT, id).is_some()
+            };
+            let schema = match has_looked && !is_known {
+                true => Err(nothing_of(id)),
+                false => self.by_id(id).await,
+            };
+            has_looked |= !is_known;
+            found.push((id, schema));
+        }
+        found
+    }
+
+    /// The text of a subject's live version with this id.
+    pub(crate) fn text_of(&self, subject: &str, id: i32) -> Option<Arc<str>> {
+        let subject = checked(subject).ok()?;
+        let state = self.log.state();
+        let mut versions = state.versions(&subject)?.values().rev();
+        let found = versions.find(|version| !version.is_deleted && version.schema.id == id)?;
+        Some(found.schema.content.text.clone())
+    }
+
+    /// Reads a schema's text, without registering it.
+    pub(crate) async fn read(
+        kind: SchemaType,
+        text: &str,
+    ) -> Result<Arc<ParsedSchema>, SchemaError> {
+        let source = SchemaSource {
+            kind,
+            text: Arc::from(text),
+            references: Vec::new(),
+        };
+        parsed::parse(source).await
+    }
+
     /// The last version of a subject, with its id.
     pub(crate) async fn latest(
         &self,
@@ -155,8 +200,12 @@ impl SchemaRegistry {
         self.log.catch_up().await?;
         let state = self.log.state();
         let found = state.schema(context, id).cloned();
-        found.ok_or_else(|| SchemaError::SchemaNotFound(format!("nothing has the id {id}")))
+        found.ok_or_else(|| nothing_of(id))
     }
+}
+
+fn nothing_of(id: i32) -> SchemaError {
+    SchemaError::SchemaNotFound(format!("nothing has the id {id}"))
 }
 
 /// A version of a subject with its number; deleted ones too when asked.

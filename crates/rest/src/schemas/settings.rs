@@ -126,8 +126,12 @@ impl State {
 
     /// Whether schemas of a subject are normalized without being asked to.
     pub fn normalizes(&self, subject: &str) -> bool {
-        self.first_config(Some(subject), |config| config.normalize)
-            .unwrap_or(false)
+        self.normalize_of(Some(subject)).unwrap_or(false)
+    }
+
+    /// What is set of that for a subject, or for all; none where nobody said anything.
+    pub fn normalize_of(&self, subject: Option<&str>) -> Option<bool> {
+        self.first_config(subject, |config| config.normalize)
     }
 
     fn first_config<T>(

@@ -13,6 +13,11 @@ async fn produced_records_are_stored_as_they_came() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn clients_of_strimzis_bridge_find_what_they_know() {
+    check("bridge.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn stream_topics_are_created_by_their_streams_policy() {
     check("streams.txt").await;
 }

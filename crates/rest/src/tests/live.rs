@@ -87,3 +87,32 @@ async fn version_3_tells_of_a_groups_members_and_what_they_read() {
     assert_eq!(one, all["data"][0]);
     assert_eq!(one["partition_id"], 0);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_proxy_that_is_being_stopped_is_not_ready() {
+    let proxy = Proxy::open(RestConfig::default());
+    let asked = async |path: &str| {
+        let request = Request::get(path).body(Body::empty()).unwrap();
+        proxy.send(request).await.0
+    };
+    assert_eq!(asked("/ready").await, 204);
+    proxy.handle.end_streams();
+    assert_eq!((asked("/ready").await, asked("/healthy").await), (503, 204));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_short_way_answers_without_receipts_too() {
+    let proxy = Proxy::open(RestConfig::default());
+    proxy.create("t", 1).await;
+    let straight = proxy.handle.straight().unwrap();
+    let mut told = Vec::new();
+    for query in ["?async=true", "?async=false", ""] {
+        let request = Request::post(format!("/topics/t{query}"))
+            .header("Content-Type", "application/vnd.kafka.text.v2+json")
+            .body(Body::from(r#"{"records":[{"value":"a"}]}"#))
+            .unwrap();
+        let answering = straight.take(request).map_err(drop).unwrap();
+        told.push(answering.await.unwrap().status().as_u16());
+    }
+    assert_eq!(told, [204, 200, 200]);
+}

@@ -1,6 +1,7 @@
 //! Reads that wait, go on, are interrupted and are bounded.
 
 use super::*;
+use crate::limits::EVENTS_PIPE_BYTES;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_thousand_records_read_in_bounded_answers_arrive_once_and_in_order() {
@@ -110,7 +111,8 @@ async fn a_read_of_a_partition_that_finds_no_place_is_50301() {
     let proxy = Proxy::open(RestConfig::default());
     proxy.create("t", 1).await;
     let places = u32::try_from(crate::limits::PARTITION_READS_MAX).unwrap();
-    let all = proxy.handle.partition_reads.acquire_many(places).await;
+    let all = proxy.handle.shared.partition_reads.acquire_many(places);
+    let all = all.await;
     let path = "/topics/t/partitions/0/messages?offset=0";
     let (status, body) = proxy.get(path).await;
     assert_eq!(status, 503, "{body}");
@@ -222,4 +224,58 @@ async fn a_closed_store_answers_and_harms_nothing() {
         status >= 500 || body.contains("\"error_code\":5000"),
         "{status} {body}"
     );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_of_events_takes_little_from_the_store_at_a_time() {
+    let (proxy, double) = Proxy::open_before(RestConfig::default(), false);
+    proxy.create("t", 1).await;
+    let value = format!("\"{}\"", "x".repeat(10_000));
+    let large = format!("\"{}\"", "y".repeat(300_000));
+    for value in [&value, &value, &large, &value] {
+        proxy.store_raw("t", 0, None, value).await;
+    }
+    for _ in 0..50 {
+        proxy.store_raw("t", 0, None, &value).await;
+    }
+    let cluster = proxy.streams.cluster_id();
+    let path = format!("/v3/clusters/{cluster}/topics/t/records?max_bytes=67108864");
+    let request = Request::get(path)
+        .header("Accept", "text/event-stream")
+        .body(Body::empty())
+        .unwrap();
+    let response = proxy.router.clone().oneshot(request).await.unwrap();
+    let mut events = response.into_body();
+    let mut text = String::new();
+    while text.matches("event: record\n").count() < 54 || !text.ends_with("\n\n") {
+        let frame = events.frame().await.unwrap().unwrap();
+        text += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+    }
+    for (number, event) in text.split("event: record\n").skip(1).enumerate() {
+        assert!(
+            event.starts_with(&format!("id: 0:{}\n", number + 1)),
+            "{number}"
+        );
+        assert_eq!(event.len() > 300_000, number == 2, "{number}");
+    }
+    let most = double.polled.lock().iter().copied().max();
+    assert!(
+        most.is_some_and(|most| most <= EVENTS_PIPE_BYTES),
+        "{most:?}"
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_pattern_stays_within_its_bracket_and_no_topics_end_a_subscription() {
+    let proxy = Proxy::open(RestConfig::default());
+    proxy.create("axe", 1).await;
+    proxy.create("t", 1).await;
+    proxy.post("/consumers/g", r#"{"name":"c"}"#).await;
+    let path = "/consumers/g/instances/c/subscription";
+    let (status, body) = proxy.post(path, r#"{"topic_pattern":"a)|(?:b"}"#).await;
+    assert_eq!(status, 422, "{body}");
+    assert_eq!(proxy.post(path, r#"{"topics":["t"]}"#).await.0, 204);
+    assert_eq!(proxy.get(path).await.1, r#"{"topics":["t"]}"#);
+    assert_eq!(proxy.post(path, r#"{"topics":[]}"#).await.0, 204);
+    assert_eq!(proxy.get(path).await.1, r#"{"topics":[]}"#);
 }

@@ -7,6 +7,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::records::Failed;
+use crate::limits::BODY_READ_MAX;
 use crate::routes::Shared;
 
 /// What bounds a stream in time.
@@ -37,14 +38,21 @@ impl Bounds {
         (self.opened.elapsed() >= open_max).then(|| Bounds::aged(open_max))
     }
 
+    /// The end of a stream whose record has been arriving since then, if one has.
+    pub async fn grown(&self, since: Option<Instant>) -> Failed {
+        match since {
+            Some(since) => until(Some(BODY_READ_MAX), since).await,
+            None => std::future::pending().await,
+        }
+        let most = HumanDuration(BODY_READ_MAX);
+        let reason = format!(
+            "the record did not arrive within {most}; send it and those behind it by another call"
+        );
+        Failed::of(408, &reason)
+    }
+
     /// The end of a stream on which nothing comes.
     pub async fn wait(&self) -> Failed {
-        let until = |time: Option<Duration>, from: Instant| async move {
-            match time.and_then(|time| from.checked_add(time)) {
-                Some(at) => tokio::time::sleep_until(at).await,
-                None => std::future::pending().await,
-            }
-        };
         tokio::select! {
             () = self.closing.cancelled() => Bounds::stopping(),
             () = until(self.open_max, self.opened) => {
@@ -70,5 +78,13 @@ impl Bounds {
              call"
         );
         Failed::of(408, &reason)
+    }
+}
+
+/// Returns when so much time has gone since then.
+async fn until(time: Option<Duration>, from: Instant) {
+    match time.and_then(|time| from.checked_add(time)) {
+        Some(at) => tokio::time::sleep_until(at).await,
+        None => std::future::pending().await,
     }
 }

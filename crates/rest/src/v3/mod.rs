@@ -22,6 +22,7 @@ mod records_tests;
 mod refusal;
 mod schemas;
 mod splitter;
+mod streaming;
 mod topic_configs;
 mod topics;
 
@@ -65,7 +66,7 @@ fn topic_routes(paths: Paths) -> Paths {
     let config = get(topic_configs::one)
         .put(topic_configs::set)
         .delete(topic_configs::unset);
-    let records = get(reading::of_topic).post(records::stream);
+    let records = get(reading::of_topic).post(streaming::stream);
     paths
         .route(&under("topics"), topics)
         .route(&under("topics/{topic}"), topic)

@@ -35,6 +35,7 @@ use crate::limits::{
     READ_BYTES_MAX, READ_WAIT_MAX,
 };
 use crate::media;
+use crate::working;
 
 /// The parameters of a read.
 #[derive(Deserialize)]
@@ -107,17 +108,11 @@ async fn read(
         () = here.shared.closing.cancelled() => (Vec::new(), None),
     };
     let readers = readers(&reading.embedding, reading.format, &records).await;
-    let mut objects = Vec::with_capacity(records.len());
-    let mut bytes = 0;
-    for record in &records {
-        // JSON of schemas may be much larger than its records; the rest is for the next read.
-        if bytes > READ_ANSWER_BYTES_MAX {
-            break;
-        }
-        let object = RecordObject::of(record, reading.format, &readers);
-        bytes += object.bytes();
-        objects.push(object);
-    }
+    let objects = || objects(&records, reading.format, &readers);
+    let objects = match may_have_schemas(reading.format) {
+        true => working::read(records.len(), size_of(&records), objects).await,
+        false => objects(),
+    };
     reading.pass(&records[..objects.len()]);
     let at = reading.positions();
     // The next read is to be as this one.
@@ -142,6 +137,26 @@ async fn read(
         share.shrink(usize::try_from(size).unwrap_or(usize::MAX));
     }
     Ok(kept(answer, share))
+}
+
+/// Records as an answer has them, as many as fit.
+fn objects<'r>(
+    records: &'r [ConsumedRecord],
+    format: Option<Format>,
+    readers: &Readers,
+) -> Vec<RecordObject<'r>> {
+    let mut objects = Vec::with_capacity(records.len());
+    let mut bytes = 0;
+    for record in records {
+        // JSON of schemas may be much larger than its records; the rest is for the next read.
+        if bytes > READ_ANSWER_BYTES_MAX {
+            break;
+        }
+        let object = RecordObject::of(record, format, readers);
+        bytes += object.bytes();
+        objects.push(object);
+    }
+    objects
 }
 
 /// A reader of some partitions of a topic.
@@ -202,7 +217,7 @@ impl Reading {
     ) -> Result<(Vec<ConsumedRecord>, Option<Share>), StreamsError> {
         let free = self.max_bytes.min(ANSWER_BYTES_FREE);
         let mut records = self.consumer.poll(wait, free).await?;
-        let bytes: usize = records.iter().map(record_bytes).sum();
+        let bytes = size_of(&records);
         // Less than half of what was free is all that is there.
         if free == self.max_bytes || bytes < free / 2 {
             return Ok((records, None));
@@ -212,7 +227,7 @@ impl Reading {
         let left = self.max_bytes.saturating_sub(bytes);
         if share.is_some() && left > 0 {
             let more = self.consumer.poll(Duration::ZERO, left).await?;
-            let more_bytes: usize = more.iter().map(record_bytes).sum();
+            let more_bytes = size_of(&more);
             if more_bytes <= left {
                 records.extend(more);
             } else {
@@ -261,47 +276,109 @@ impl Reading {
         (headers, events).into_response()
     }
 
-    /// Tells records until nobody listens any more.
+    /// Tells records until nobody listens any more. What waits for a slow listener is little, or has
+    /// its share of the room for answers.
     async fn tell(mut self, mut out: DuplexStream) {
+        let bytes_max = self.max_bytes.min(EVENTS_PIPE_BYTES);
+        let mut share = None;
         loop {
-            let mut told = String::new();
-            match self.consumer.poll(EVENTS_REST, self.max_bytes).await {
+            let told = match self.consumer.poll(EVENTS_REST, bytes_max).await {
                 // A comment, so that nobody between takes the connection for dead.
-                Ok(records) if records.is_empty() => told.push_str(":\n\n"),
+                Ok(records) if records.is_empty() => out.write_all(REST).await,
                 Ok(records) => {
-                    let readers = readers(&self.embedding, self.format, &records).await;
-                    for record in &records {
-                        if told.len() > EVENTS_PIPE_BYTES {
-                            if out.write_all(told.as_bytes()).await.is_err() {
-                                return;
-                            }
-                            told.clear();
+                    let bytes = size_of(&records);
+                    // Otherwise a large record, which came alone.
+                    let is_little = bytes <= EVENTS_PIPE_BYTES;
+                    if share.is_none() && !is_little {
+                        share = Answers::of_process().for_records_now(bytes);
+                    }
+                    match share.is_some() || is_little {
+                        true => {
+                            let told = self.tell_all(&records, &mut out).await;
+                            share = None;
+                            told
                         }
-                        let object = RecordObject::of(record, self.format, &readers);
-                        let data = serde_json::to_string(&object);
-                        self.pass(std::slice::from_ref(record));
-                        event(
-                            &mut told,
-                            "record",
-                            &self.positions(),
-                            &data.unwrap_or_default(),
-                        );
+                        false => match self.room(records, bytes, &mut out).await {
+                            Some(room) => {
+                                share = Some(room);
+                                Ok(())
+                            }
+                            None => return,
+                        },
                     }
                 }
                 Err(error) => {
-                    let refusal = Refusal::from(error);
-                    let (code, _) = refusal.code();
-                    let message = refusal.message();
-                    let data = serde_json::json!({"error_code": code, "message": message});
-                    event(&mut told, "error", &self.positions(), &data.to_string());
-                    let _ = out.write_all(told.as_bytes()).await;
+                    let _ = self.tell_error(error, &mut out).await;
                     return;
                 }
-            }
-            if out.write_all(told.as_bytes()).await.is_err() {
+            };
+            if told.is_err() {
                 return;
             }
         }
+    }
+
+    /// Puts records back until there is room for so many bytes; none when nobody listens any more.
+    async fn room(
+        &mut self,
+        records: Vec<ConsumedRecord>,
+        bytes: usize,
+        out: &mut DuplexStream,
+    ) -> Option<Share> {
+        // Backwards, so that each partition ends at its first record.
+        for record in records.iter().rev() {
+            let to = SeekTo::Offset(record.offset);
+            let seeking = self.consumer.seek(&self.topic, record.partition, to);
+            seeking.await.ok()?;
+        }
+        drop(records);
+        loop {
+            let share = Answers::of_process().for_records(bytes).await;
+            if share.is_some() {
+                return share;
+            }
+            out.write_all(REST).await.ok()?;
+        }
+    }
+
+    async fn tell_all(
+        &mut self,
+        records: &[ConsumedRecord],
+        out: &mut DuplexStream,
+    ) -> std::io::Result<()> {
+        let readers = readers(&self.embedding, self.format, records).await;
+        let mut told = String::new();
+        for record in records {
+            if told.len() > EVENTS_PIPE_BYTES {
+                out.write_all(told.as_bytes()).await?;
+                told.clear();
+            }
+            let object = || {
+                let object = RecordObject::of(record, self.format, &readers);
+                serde_json::to_string(&object).unwrap_or_default()
+            };
+            let data = match may_have_schemas(self.format) {
+                true => working::read(1, record_bytes(record), object).await,
+                false => object(),
+            };
+            self.pass(std::slice::from_ref(record));
+            event(&mut told, "record", &self.positions(), &data);
+        }
+        out.write_all(told.as_bytes()).await
+    }
+
+    async fn tell_error(
+        &mut self,
+        error: StreamsError,
+        out: &mut DuplexStream,
+    ) -> std::io::Result<()> {
+        let refusal = Refusal::from(error);
+        let (code, _) = refusal.code();
+        let message = refusal.message();
+        let data = serde_json::json!({"error_code": code, "message": message});
+        let mut told = String::new();
+        event(&mut told, "error", &self.positions(), &data.to_string());
+        out.write_all(told.as_bytes()).await
     }
 }
 
@@ -311,10 +388,19 @@ async fn readers(
     format: Option<Format>,
     records: &[ConsumedRecord],
 ) -> Readers {
-    match format {
-        Some(Format::Binary | Format::String | Format::Json) => Readers::default(),
-        _ => embedding.readers(records).await,
+    match may_have_schemas(format) {
+        false => Readers::default(),
+        true => embedding.readers(records).await,
     }
+}
+
+fn may_have_schemas(format: Option<Format>) -> bool {
+    !matches!(format, Some(Format::Binary | Format::String | Format::Json))
+}
+
+/// Bytes of records' keys and values.
+fn size_of(records: &[ConsumedRecord]) -> usize {
+    records.iter().map(record_bytes).sum()
 }
 
 /// Adds an event.
@@ -327,6 +413,9 @@ fn event(out: &mut String, kind: &str, id: &str, data: &str) {
     }
     out.push('\n');
 }
+
+/// Says nothing to who reads events.
+const REST: &[u8] = b":\n\n";
 
 /// Where to begin a partition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

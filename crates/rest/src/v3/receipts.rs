@@ -12,16 +12,19 @@ use super::records::{Failed, Ready, Receipt};
 use crate::error::RestError;
 use crate::idempotency::{Once, WantedKey};
 use crate::storing::{self, Asked, Outcome};
+use crate::working::Worked;
 
 impl Here {
-    /// Stores the records among these that can be; answers the receipts in their order.
+    /// Stores the records among these that can be; answers the receipts in their order. Their schemas'
+    /// work counts as `worked`.
     pub(super) async fn store<'a>(
         &'a self,
         topic: &'a TopicName,
         partitions: i32,
         read: Vec<Result<Ready, Failed>>,
+        worked: Worked,
     ) -> Vec<Result<Receipt<'a>, Failed>> {
-        let (asked, rest) = parted(self.with_schemas(topic, read).await);
+        let (asked, rest) = parted(self.with_schemas(topic, read, worked).await);
         let outcomes = storing::store(&self.shared, topic, partitions, asked).await;
         self.receipts(topic, rest, outcomes, None)
     }
@@ -34,7 +37,8 @@ impl Here {
         read: Vec<Result<Ready, Failed>>,
         once: &Once,
     ) -> Result<(Vec<Result<Receipt<'a>, Failed>>, bool), RestError> {
-        let (asked, rest) = parted(self.with_schemas(topic, read).await);
+        let worked = Worked::of_request();
+        let (asked, rest) = parted(self.with_schemas(topic, read, worked).await);
         let stored = storing::store_once(&self.shared, topic, partitions, asked, once).await;
         let (outcomes, recalled) = stored?;
         let receipts = self.receipts(topic, rest, outcomes, Some(recalled.at));
@@ -51,7 +55,8 @@ impl Here {
         wanted: &WantedKey,
     ) -> Vec<Result<Receipt<'a>, Failed>> {
         // Before any is begun, as looking schemas up would change their order.
-        let read = self.with_schemas(topic, read).await;
+        let worked = Worked::of_stream();
+        let read = self.with_schemas(topic, read, worked).await;
         let each = (first..).zip(read).map(|(number, ready)| async move {
             let ready = ready?;
             let once = wanted.nth(topic, &ready.text, Some(number), ready.at);

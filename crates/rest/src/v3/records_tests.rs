@@ -14,6 +14,7 @@ use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio_util::io::ReaderStream;
 use tower::ServiceExt;
 
+use crate::limits::RECORD_STREAMS_MAX;
 use crate::{RestConfig, RestHandle, routes};
 
 struct Proxy {
@@ -67,8 +68,12 @@ impl Sent {
 
     /// The next receipts.
     async fn receipts(&mut self) -> Vec<Value> {
-        let frame = self.answer.frame().await.unwrap().unwrap();
-        let text = String::from_utf8(frame.into_data().unwrap().to_vec()).unwrap();
+        let mut text = String::new();
+        // A frame may end within one.
+        while !text.ends_with("\r\n") {
+            let frame = self.answer.frame().await.unwrap().unwrap();
+            text += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+        }
         let lines = text.split_terminator("\r\n");
         lines
             .map(|line| serde_json::from_str(line).unwrap())
@@ -171,6 +176,102 @@ async fn what_came_before_a_body_broke_off_is_stored_and_told() {
     );
     assert_eq!(lines[1]["error_code"], 400, "{text}");
     assert!(text.contains("the link is cut"), "{text}");
+    proxy.streams.close().await;
+}
+
+/// Has tasks run until that is so.
+async fn until(is_so: impl Fn() -> bool) {
+    while !is_so() {
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test]
+async fn a_large_record_that_does_not_become_whole_ends_its_stream() {
+    let proxy = Proxy::open(RestConfig::default());
+    let gate = &proxy.handle.shared.gate;
+    let all = gate.left();
+    let mut sent = proxy.begin().await;
+    // A small part of a record holds nothing, and may wait.
+    sent.send("{\"value\": {\"type\": \"STRING\", \"data\": \"")
+        .await;
+    tokio::time::pause();
+    tokio::time::advance(Duration::from_secs(100)).await;
+    sent.send(&"x".repeat(500_000)).await;
+    until(|| gate.left() < all).await;
+    assert!(all - gate.left() >= 400_000, "{}", gate.left());
+    for _ in 0..2 {
+        tokio::time::advance(Duration::from_secs(29)).await;
+        sent.send("x").await;
+        tokio::task::yield_now().await;
+    }
+    tokio::time::advance(Duration::from_secs(3)).await;
+    sent.end(408, "did not arrive within 1m").await;
+    until(|| gate.left() == all).await;
+    tokio::time::resume();
+    proxy.streams.close().await;
+}
+
+#[tokio::test]
+async fn a_stream_without_room_goes_on_with_little_and_ends_by_a_large_record() {
+    let proxy = Proxy::open(RestConfig::default());
+    let mut sent = proxy.begin().await;
+    let others = proxy.handle.shared.gate.fill();
+    let count = 3_000;
+    sent.send(&RECORD.repeat(count)).await;
+    let mut told = String::new();
+    while told.matches("\"error_code\":200,").count() < count {
+        let frame = sent.answer.frame().await.unwrap().unwrap();
+        told += std::str::from_utf8(frame.data_ref().unwrap()).unwrap();
+    }
+    tokio::time::pause();
+    let large = format!("{{\"value\": {{\"data\": \"{}", "x".repeat(500_000));
+    sent.send(&large).await;
+    sent.end(503, "as much of what is sent to it as it may")
+        .await;
+    drop(others);
+    tokio::time::resume();
+    proxy.streams.close().await;
+}
+
+#[tokio::test]
+async fn as_many_streams_are_taken_as_may_be() {
+    let proxy = Proxy::open(RestConfig::default());
+    let sent = proxy.begin().await;
+    let places = Arc::clone(&proxy.handle.shared.record_streams);
+    assert_eq!(places.available_permits(), RECORD_STREAMS_MAX - 1);
+    let others = u32::try_from(RECORD_STREAMS_MAX - 1).unwrap();
+    let others = places.clone().acquire_many_owned(others).await.unwrap();
+    let cluster = proxy.streams.store().cluster().await.unwrap().id;
+    let request = || {
+        Request::post(format!("/v3/clusters/{cluster}/topics/t/records"))
+            .header("Content-Type", "application/json")
+            .body(Body::from(RECORD))
+            .unwrap()
+    };
+    let refused = proxy.router.clone().oneshot(request()).await.unwrap();
+    assert_eq!(refused.status(), 429);
+    drop((sent, others));
+    until(|| places.available_permits() == RECORD_STREAMS_MAX).await;
+    let taken = proxy.router.clone().oneshot(request()).await.unwrap();
+    assert_eq!(taken.status(), 200);
+    proxy.streams.close().await;
+}
+
+#[tokio::test]
+async fn a_stream_stores_in_partitions_that_came_while_it_was_open() {
+    let proxy = Proxy::open(RestConfig::default());
+    let mut sent = proxy.begin().await;
+    let record = r#"{"partition_id": 1, "value": {"type": "JSON", "data": 1}}"#;
+    sent.send(record).await;
+    assert_eq!(sent.receipts().await[0]["error_code"], 40403);
+    let topic = "t".parse().unwrap();
+    let store = proxy.streams.store();
+    store.create_partitions(&topic, 2).await.unwrap();
+    sent.send(record).await;
+    let receipt = &sent.receipts().await[0];
+    assert_eq!(receipt["error_code"], 200, "{receipt}");
+    assert_eq!(receipt["partition_id"], 1, "{receipt}");
     proxy.streams.close().await;
 }
 

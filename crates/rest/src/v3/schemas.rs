@@ -11,8 +11,9 @@ use streams::TopicName;
 use super::Here;
 use super::datum::{Form, Told};
 use super::records::{Failed, Ready};
-use crate::embedded::{self, NoWriter, Writer};
+use crate::embedded::{NoWriter, Writer};
 use crate::schemas::format::SchemaType;
+use crate::working::Worked;
 
 /// What a key or a value says of its schema.
 #[derive(Default)]
@@ -46,16 +47,17 @@ pub(super) struct Waiting {
 }
 
 impl Here {
-    /// Writes the keys and values that wait for their schemas.
+    /// Writes the keys and values that wait for their schemas, as work of this request or stream.
     pub(super) async fn with_schemas(
         &self,
         topic: &TopicName,
         mut read: Vec<Result<Ready, Failed>>,
+        mut worked: Worked,
     ) -> Vec<Result<Ready, Failed>> {
         for entry in &mut read {
             let Ok(ready) = entry else { continue };
             if let Some(waiting) = ready.key_schema.take() {
-                match waiting.write(self, topic).await {
+                match waiting.write(self, topic, &mut worked).await {
                     Ok((bytes, told)) => {
                         (ready.asked.record.key, ready.key) = (bytes, Some(told));
                     }
@@ -66,7 +68,7 @@ impl Here {
                 }
             }
             if let Some(waiting) = ready.value_schema.take() {
-                match waiting.write(self, topic).await {
+                match waiting.write(self, topic, &mut worked).await {
                     Ok((bytes, told)) => {
                         (ready.asked.record.value, ready.value) = (bytes, Some(told));
                     }
@@ -138,6 +140,7 @@ impl Waiting {
         self,
         here: &Here,
         topic: &TopicName,
+        worked: &mut Worked,
     ) -> Result<(Option<Bytes>, Told), Failed> {
         let (writer, subject) = self.writer(here, topic).await.map_err(|no| {
             let code = match &no {
@@ -149,10 +152,16 @@ impl Waiting {
             };
             Failed::of(code, &format!("{}: {no}", self.name))
         })?;
-        let bytes = self.data.as_ref().map(|json| writer.write(json));
-        let bytes = bytes
-            .transpose()
-            .map_err(|fault| Failed::of(42207, &format!("{}: {fault}", self.name)))?;
+        let bytes = match &self.data {
+            None => None,
+            Some(json) => {
+                let written = worked.run(|work| writer.write(json, work)).await;
+                let written =
+                    written.map_err(|error| Failed::of(error.code(), &error.message()))?;
+                let misfit = |fault| Failed::of(42207, &format!("{}: {fault}", self.name));
+                Some(written.map_err(misfit)?)
+            }
+        };
         let told = Told {
             r#type: Form::of_schema(writer.schema.kind()),
             subject,
@@ -172,7 +181,7 @@ impl Waiting {
             let writer = embedding.by_id(id, self.kind).await?;
             return Ok((writer, self.named.subject.clone()));
         }
-        let subject = self.subject(topic)?;
+        let subject = self.subject(here, topic).await?;
         let writer = match (&self.named.schema, self.kind) {
             (Some(text), Some(kind)) => {
                 let caller = here.shared.caller.as_ref();
@@ -186,7 +195,7 @@ impl Waiting {
         Ok((writer, Some(subject)))
     }
 
-    fn subject(&self, topic: &TopicName) -> Result<String, NoWriter> {
+    async fn subject(&self, here: &Here, topic: &TopicName) -> Result<String, NoWriter> {
         if let Some(subject) = &self.named.subject {
             return Ok(subject.clone());
         }
@@ -198,10 +207,10 @@ impl Waiting {
         let (Some(text), Some(kind)) = (&self.named.schema, self.kind) else {
             return Err(NoWriter::Nameless);
         };
-        let record = embedded::record_name(kind, text)?;
+        let record = here.shared.embedding.record_name(kind, text).await?;
         Ok(match strategy {
             Strategy::TopicAndRecord => format!("{topic}-{record}"),
-            _ => record,
+            _ => record.to_string(),
         })
     }
 }

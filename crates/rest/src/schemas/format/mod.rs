@@ -16,8 +16,11 @@ mod proto;
 #[cfg(test)]
 mod tests;
 mod tree;
+mod work;
 
 use std::sync::Arc;
+
+pub(crate) use work::Work;
 
 /// Which language a schema is written in.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -189,13 +192,22 @@ impl ParsedSchema {
     /// The payload of a value: what stands on the wire behind the magic byte and the id.
     ///
     /// # Errors
-    /// [`SchemaFault::Value`]: `json` is no JSON or does not fit.
-    pub fn encode(&self, json: &[u8]) -> Result<Vec<u8>, SchemaFault> {
-        match &self.format {
-            Format::Avro(schema) => schema.encode(json),
-            Format::Json(schema) => schema.encode(json),
+    /// [`SchemaFault::Value`]: `json` is no JSON or does not fit, or it is more than `work` is left.
+    pub fn encode(&self, json: &[u8], work: &mut Work) -> Result<Vec<u8>, SchemaFault> {
+        work.walk(json.len())?;
+        let payload = match &self.format {
+            Format::Avro(schema) => schema.encode(json, work),
+            Format::Json(schema) => schema.encode(json, work),
             Format::Protobuf(schema) => schema.encode(json),
-        }
+        }?;
+        work.write(payload.len())?;
+        Ok(payload)
+    }
+
+    /// As [`ParsedSchema::encode`], of one value by itself.
+    pub(super) fn encode_alone(&self, json: &[u8]) -> Result<Vec<u8>, SchemaFault> {
+        let mut work = Work::of(2 * VALIDATION_STEPS_MAX, REQUEST_PAYLOADS_BYTES_MAX);
+        self.encode(json, &mut work)
     }
 
     /// The JSON of a payload.
@@ -211,4 +223,6 @@ impl ParsedSchema {
     }
 }
 
-use crate::limits::{SCHEMA_BYTES_MAX, SCHEMA_REFERENCES_MAX};
+use crate::limits::{
+    REQUEST_PAYLOADS_BYTES_MAX, SCHEMA_BYTES_MAX, SCHEMA_REFERENCES_MAX, VALIDATION_STEPS_MAX,
+};

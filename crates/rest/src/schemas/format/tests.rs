@@ -39,7 +39,7 @@ fn json_values_are_validated_and_kept_as_they_came() {
     );
     assert_eq!(schema.record_name(), Some("Order"));
     let text = br#"{"id": 12345678901234567890123,  "s":"aa"}"#;
-    assert_eq!(schema.encode(text).unwrap(), text);
+    assert_eq!(schema.encode_alone(text).unwrap(), text);
     assert_eq!(schema.decode(text).unwrap(), text);
     for (value, reason) in [
         ("{}", "at /: \"id\" is a required property"),
@@ -49,7 +49,7 @@ fn json_values_are_validated_and_kept_as_they_came() {
             "at /s: \"b\" does not match \"^a+$\"",
         ),
     ] {
-        let refused = schema.encode(value.as_bytes()).unwrap_err();
+        let refused = schema.encode_alone(value.as_bytes()).unwrap_err();
         assert_eq!(refused, SchemaFault::Value(reason.to_owned()));
     }
     assert!(schema.decode(b"{").is_err());
@@ -71,13 +71,13 @@ fn json_schemas_of_every_draft_are_taken_and_nonsense_is_not() {
     for draft in drafts {
         let schema = json(&format!(r#"{{"$schema":"{draft}","type":"string"}}"#));
         assert!(
-            schema.encode(b"\"a\"").is_ok() && schema.encode(b"1").is_err(),
+            schema.encode_alone(b"\"a\"").is_ok() && schema.encode_alone(b"1").is_err(),
             "{draft}"
         );
     }
     // Without a draft, it is draft 7: the array form of items is that of a tuple.
     let tuple = json(r#"{"items":[{"type":"string"}]}"#);
-    assert!(tuple.encode(b"[1]").is_err());
+    assert!(tuple.encode_alone(b"[1]").is_err());
     for text in [
         "7",
         "{",
@@ -113,8 +113,8 @@ fn json_references_are_found_by_name_and_never_fetched() {
     ] {
         let text = format!(r#"{{{id}"items":{{"$ref":"{reference}"}}}}"#);
         let schema = parse_with(SchemaType::Json, &text, &[(name, item)]).unwrap();
-        assert!(schema.encode(b"[{\"n\":\"x\"}]").is_err(), "{text}");
-        assert!(schema.encode(b"[{\"n\":1}]").is_ok(), "{text}");
+        assert!(schema.encode_alone(b"[{\"n\":\"x\"}]").is_err(), "{text}");
+        assert!(schema.encode_alone(b"[{\"n\":1}]").is_ok(), "{text}");
         assert!(parse_with(SchemaType::Json, &text, &[]).is_err(), "{text}");
     }
 }
@@ -122,9 +122,9 @@ fn json_references_are_found_by_name_and_never_fetched() {
 #[test]
 fn patterns_that_look_around_work_within_a_bound() {
     let schema = json(r#"{"pattern":"^(?!foo)(a|aa)+$"}"#);
-    assert!(schema.encode(b"\"aaa\"").is_ok());
+    assert!(schema.encode_alone(b"\"aaa\"").is_ok());
     let long = format!("\"{}b\"", "a".repeat(100_000));
-    assert!(schema.encode(long.as_bytes()).is_err());
+    assert!(schema.encode_alone(long.as_bytes()).is_err());
 }
 
 #[test]
@@ -145,7 +145,7 @@ fn endless_json_schemas_neither_hang_nor_overflow() {
         &doubling,
     ] {
         if let Ok(schema) = parse_with(SchemaType::Json, text, &[]) {
-            let _ = schema.encode(b"{\"a\":1}");
+            let _ = schema.encode_alone(b"{\"a\":1}");
         }
     }
 }
@@ -211,7 +211,7 @@ fn protobuf_follows_the_json_mapping_and_names_its_message() {
     let schema = proto(ORDER);
     assert_eq!(schema.record_name(), Some("shop.Order"));
     let json = r#"{"id":"9007199254740993","lines":[{"sku":"a","kind":"SOME"}],"counts":{"x":1},"card":"v","note":"n","at":"2026-01-31T12:00:00Z"}"#;
-    let payload = schema.encode(json.as_bytes()).unwrap();
+    let payload = schema.encode_alone(json.as_bytes()).unwrap();
     assert_eq!(payload[..2], [0, 0x08]);
     assert_eq!(decoded(&schema, &payload), json);
     assert_eq!(
@@ -238,7 +238,7 @@ fn protobuf_follows_the_json_mapping_and_names_its_message() {
         "{} {}",
         "{\"card\":\"a\",\"cash\":true}",
     ] {
-        let refused = schema.encode(json.as_bytes());
+        let refused = schema.encode_alone(json.as_bytes());
         assert!(matches!(refused, Err(SchemaFault::Value(_))), "{json}");
     }
     for payload in [
@@ -356,7 +356,7 @@ fn protobuf_imports_are_its_references() {
     let text = "syntax = \"proto3\"; import \"c/common.proto\"; message M { c.C c = 1; }";
     let schema = parse_with(SchemaType::Protobuf, text, &[("c/common.proto", common)]).unwrap();
     assert_eq!(
-        schema.encode(b"{\"c\":{\"n\":7}}").unwrap(),
+        schema.encode_alone(b"{\"c\":{\"n\":7}}").unwrap(),
         b"\x00\x0a\x02\x08\x07"
     );
     for (text, reason) in [
@@ -407,7 +407,7 @@ fn hostile_protobuf_ends_at_once() {
     payload.insert(0, 0);
     assert!(list.decode(&payload).is_err());
     let deep = format!("{}{}", "{\"next\":".repeat(100_000), "}".repeat(100_000));
-    assert!(list.encode(deep.as_bytes()).is_err());
+    assert!(list.encode_alone(deep.as_bytes()).is_err());
     // Two bytes for a message whose defaults take a thousand.
     let fields: Vec<_> = (1..200)
         .map(|n| format!("int32 a_field_{n} = {n};"))

@@ -154,6 +154,40 @@ impl<'a> Tree<'a> {
     }
 }
 
+/// What a JSON text holds, told from its signs alone: never less than it has, if it is JSON.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Counted {
+    pub values: usize,
+    /// Those among them that are objects.
+    pub objects: usize,
+}
+
+impl Counted {
+    pub fn of(json: &[u8]) -> Counted {
+        let mut counted = Counted {
+            values: 1,
+            objects: 0,
+        };
+        let (mut is_in_text, mut is_escaped) = (false, false);
+        for byte in json {
+            match byte {
+                _ if is_escaped => is_escaped = false,
+                b'\\' if is_in_text => is_escaped = true,
+                b'"' => is_in_text = !is_in_text,
+                _ if is_in_text => {}
+                // Each begins a value, or has begun one that is counted by its comma.
+                b',' | b'[' => counted.values += 1,
+                b'{' => {
+                    counted.values += 1;
+                    counted.objects += 1;
+                }
+                _ => {}
+            }
+        }
+        counted
+    }
+}
+
 /// Adds a text in quotes.
 pub(super) fn quote(out: &mut String, text: &str) {
     out.push('"');

@@ -7,7 +7,7 @@ use axum::extract::FromRequestParts;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::de::{DeserializeOwned, Error};
+use serde::de::{DeserializeOwned, Error, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -155,10 +155,33 @@ struct SchemaBody {
     rule_set: Option<Map<String, Value>>,
     id: Option<i32>,
     version: Option<i32>,
+    // Tags of Confluent's catalog, which there is none of.
+    schema_tags_to_add: Option<IgnoredAny>,
+    schema_tags_to_remove: Option<IgnoredAny>,
+    propagate_schema_tags: Option<bool>,
+}
+
+/// Refuses what would be taken and not kept: the fields by name, and whether each was sent.
+pub(super) fn unkept<const N: usize>(fields: [(&str, bool); N]) -> Result<(), SchemaError> {
+    let sent = fields.into_iter().find(|(_, is_sent)| *is_sent);
+    match sent {
+        None => Ok(()),
+        Some((name, _)) => Err(SchemaError::InvalidEntity(format!(
+            "this registry does not keep '{name}'; leave it out"
+        ))),
+    }
 }
 
 impl SchemaBody {
     fn new_schema(self) -> Result<NewSchema, SchemaError> {
+        unkept([
+            ("schemaTagsToAdd", self.schema_tags_to_add.is_some()),
+            ("schemaTagsToRemove", self.schema_tags_to_remove.is_some()),
+            (
+                "propagateSchemaTags",
+                self.propagate_schema_tags == Some(true),
+            ),
+        ])?;
         let kind = match self.schema_type.as_deref() {
             None | Some("") => SchemaType::Avro,
             Some(name) => SchemaType::of_name(name).ok_or_else(|| {

@@ -5,10 +5,11 @@ use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use serde_json::json;
 
 use super::Here;
-use super::form::{SubjectPath, Switched, told};
+use super::form::{SubjectPath, Switched, told, unkept};
 use crate::answer::Parameters;
 use crate::schemas::compatibility::Level;
 use crate::schemas::error::SchemaError;
@@ -19,6 +20,40 @@ struct ConfigBody {
     #[serde(alias = "compatibilityLevel")]
     compatibility: Option<String>,
     normalize: Option<bool>,
+    #[serde(flatten)]
+    unkept: Unkept,
+}
+
+/// What Confluent's registry has of a subject's settings, and this one has not.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct Unkept {
+    alias: Option<IgnoredAny>,
+    compatibility_group: Option<IgnoredAny>,
+    compatibility_policy: Option<IgnoredAny>,
+    default_metadata: Option<IgnoredAny>,
+    override_metadata: Option<IgnoredAny>,
+    default_rule_set: Option<IgnoredAny>,
+    override_rule_set: Option<IgnoredAny>,
+    validate_fields: Option<bool>,
+    validate_rules: Option<bool>,
+}
+
+impl Unkept {
+    /// Refuses what would be taken and do nothing.
+    fn check(&self) -> Result<(), SchemaError> {
+        unkept([
+            ("alias", self.alias.is_some()),
+            ("compatibilityGroup", self.compatibility_group.is_some()),
+            ("compatibilityPolicy", self.compatibility_policy.is_some()),
+            ("defaultMetadata", self.default_metadata.is_some()),
+            ("overrideMetadata", self.override_metadata.is_some()),
+            ("defaultRuleSet", self.default_rule_set.is_some()),
+            ("overrideRuleSet", self.override_rule_set.is_some()),
+            ("validateFields", self.validate_fields == Some(true)),
+            ("validateRules", self.validate_rules == Some(true)),
+        ])
+    }
 }
 
 #[derive(Deserialize)]
@@ -51,7 +86,7 @@ pub(super) async fn subject_config(
         let level = state.level_of(Some(&subject), registry.config.compatibility);
         return Ok(told(&ConfigValue {
             compatibility_level: Some(level),
-            normalize: own.and_then(|config| config.normalize),
+            normalize: state.normalize_of(Some(&subject)),
         }));
     }
     let own = own.ok_or(SchemaError::CompatibilityNotSet(subject))?;
@@ -84,6 +119,7 @@ async fn change_config(
     body: Body,
 ) -> Result<Response, Response> {
     let asked: ConfigBody = served.entity(headers, body).await?;
+    asked.unkept.check().map_err(IntoResponse::into_response)?;
     let invalid = |given: &str| SchemaError::InvalidCompatibility {
         given: given.to_owned(),
     };

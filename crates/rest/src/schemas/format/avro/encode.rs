@@ -5,21 +5,25 @@
 //! `-Infinity` in quotes are numbers, as Avro's library for Java writes them.
 
 use super::{AvroSchema, NodeId, Record, Shape};
-use crate::limits::{AVRO_DEPTH_MAX, JSON_VALUES_MAX};
-use crate::schemas::format::SchemaFault;
+use crate::limits::{AVRO_DEPTH_MAX, JSON_VALUES_MAX, REQUEST_PAYLOADS_BYTES_MAX};
 use crate::schemas::format::tree::Tree;
+use crate::schemas::format::{SchemaFault, Work};
 
 impl AvroSchema {
-    pub fn encode(&self, json: &[u8]) -> Result<Vec<u8>, SchemaFault> {
+    pub fn encode(&self, json: &[u8], work: &mut Work) -> Result<Vec<u8>, SchemaFault> {
         let tree = Tree::read(json).map_err(SchemaFault::Value)?;
-        let mut encoder = Encoder::of(self, json.len());
+        let mut encoder = Encoder::of(self, json.len(), work.bytes_of_payload());
         if let (Shape::Bytes, Some(text)) = (self.shape(self.root), tree.text()) {
             // Alone, bytes stand without their length.
             return latin(text).ok_or_else(|| SchemaFault::Value(NOT_LATIN.to_owned()));
         }
-        encoder
-            .value(self.root, &tree, Unions::Named, 0)
-            .map_err(SchemaFault::Value)?;
+        let written = encoder.value(self.root, &tree, Unions::Named, 0);
+        if encoder.is_full() {
+            work.spend();
+        }
+        let steps = 2 * JSON_VALUES_MAX - encoder.steps_left;
+        work.step(steps as u64 / VALUES_A_STEP)?;
+        written.map_err(SchemaFault::Value)?;
         Ok(encoder.out)
     }
 
@@ -29,7 +33,7 @@ impl AvroSchema {
         id: NodeId,
         tree: &Tree<'_>,
     ) -> Result<Vec<u8>, SchemaFault> {
-        let mut encoder = Encoder::of(self, 0);
+        let mut encoder = Encoder::of(self, 0, REQUEST_PAYLOADS_BYTES_MAX);
         encoder
             .value(id, tree, Unions::Bare, 0)
             .map_err(SchemaFault::Schema)?;
@@ -49,17 +53,24 @@ enum Unions {
 struct Encoder<'a> {
     schema: &'a AvroSchema,
     out: Vec<u8>,
+    bytes_max: usize,
     /// Defaults of defaults may multiply what the text says.
     steps_left: usize,
 }
 
 impl<'a> Encoder<'a> {
-    fn of(schema: &'a AvroSchema, json_bytes: usize) -> Self {
+    fn of(schema: &'a AvroSchema, json_bytes: usize, bytes_max: usize) -> Self {
         Encoder {
             schema,
             out: Vec::with_capacity(json_bytes / 2),
+            bytes_max,
             steps_left: 2 * JSON_VALUES_MAX,
         }
+    }
+
+    /// Whether more was written than may be.
+    fn is_full(&self) -> bool {
+        self.out.len() > self.bytes_max
     }
 
     fn value(
@@ -69,6 +80,9 @@ impl<'a> Encoder<'a> {
         unions: Unions,
         depth: usize,
     ) -> Result<(), String> {
+        if self.is_full() {
+            return Err("the defaults make too large a value".to_owned());
+        }
         if depth > AVRO_DEPTH_MAX {
             return Err(format!("nested deeper than {AVRO_DEPTH_MAX} levels"));
         }
@@ -316,6 +330,8 @@ fn shown(text: &str) -> String {
     format!("'{}'", text.chars().take(100).collect::<String>())
 }
 
+/// Values that are written in about the time of a step of work.
+const VALUES_A_STEP: u64 = 4;
 /// Bytes of a reason to which no further steps are added.
 const PATH_SHOWN: usize = 2_000;
 const NOT_LATIN: &str = "bytes are text of the characters U+0000 to U+00FF";

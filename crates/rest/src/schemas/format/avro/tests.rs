@@ -23,7 +23,11 @@ fn parse_with(text: &str, references: &[(&str, &str)]) -> Result<ParsedSchema, S
 #[track_caller]
 fn round_trip(schema: &str, json: &str, payload: &[u8]) {
     let schema = parse(schema);
-    assert_eq!(schema.encode(json.as_bytes()).unwrap(), payload, "{json}");
+    assert_eq!(
+        schema.encode_alone(json.as_bytes()).unwrap(),
+        payload,
+        "{json}"
+    );
     assert_eq!(
         String::from_utf8(schema.decode(payload).unwrap()).unwrap(),
         json
@@ -77,7 +81,7 @@ fn values_that_do_not_fit_say_where() {
         {"name":"u","type":["string","null"],"default":"x"},
         {"name":"m","type":{"type":"map","values":{"type":"array","items":"long"}},"default":{}}]}"#,
     );
-    assert_eq!(schema.encode(b"{}").unwrap(), b"\x0e\x00\x02x\x00");
+    assert_eq!(schema.encode_alone(b"{}").unwrap(), b"\x0e\x00\x02x\x00");
     for (json, reason) in [
         ("{\"n\":\"a\"}", ".n: a text where 'int' is expected"),
         ("{\"n\":2147483648}", ".n: '2147483648' is no int"),
@@ -94,11 +98,14 @@ fn values_that_do_not_fit_say_where() {
         ("[]", "an array where 'record' is expected"),
     ] {
         assert_eq!(
-            schema.encode(json.as_bytes()),
+            schema.encode_alone(json.as_bytes()),
             Err(SchemaFault::Value(reason.to_owned()))
         );
     }
-    let bare = schema.encode(b"{\"u\":\"x\"}").unwrap_err().to_string();
+    let bare = schema
+        .encode_alone(b"{\"u\":\"x\"}")
+        .unwrap_err()
+        .to_string();
     assert!(
         bare.contains("names its branch, one of string, null"),
         "{bare}"

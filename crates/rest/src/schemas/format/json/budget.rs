@@ -10,6 +10,7 @@ use jsonschema::{Keyword, ValidationError};
 use serde_json::{Map, Value};
 
 use crate::limits::VALIDATION_STEPS_MAX;
+use crate::schemas::format::Work;
 
 thread_local! {
     static STEPS_LEFT: Cell<u64> = const { Cell::new(0) };
@@ -43,10 +44,17 @@ pub(super) fn count_steps(schema: &mut Value) {
 }
 
 /// Does the validating within the bound; none when it would take more.
-pub(super) fn bounded<T>(validate: impl FnOnce() -> T) -> Option<T> {
-    STEPS_LEFT.set(VALIDATION_STEPS_MAX);
+pub(super) fn bounded<T>(work: &mut Work, validate: impl FnOnce() -> T) -> Option<T> {
+    let steps = work.steps_of_value();
+    STEPS_LEFT.set(steps);
     let result = validate();
-    (STEPS_LEFT.get() > 0).then_some(result)
+    let left = STEPS_LEFT.get();
+    // What is left of the request's is at least as much as of the value's.
+    let _ = work.step(steps - left);
+    if left == 0 && steps < VALIDATION_STEPS_MAX {
+        work.spend();
+    }
+    (left > 0).then_some(result)
 }
 
 /// Makes the keyword's check.

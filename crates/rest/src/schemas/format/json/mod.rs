@@ -20,9 +20,9 @@ use serde_json::Value;
 use serde_json::value::RawValue;
 
 use self::walk::Documents;
-use super::tree::Tree;
-use super::{SchemaFault, SchemaSource};
-use crate::limits::{PATTERN_BYTES_MAX, PATTERN_STEPS_MAX, VALIDATION_DEPTH_MAX};
+use super::tree::{Counted, Tree};
+use super::{SchemaFault, SchemaSource, Work};
+use crate::limits::{JSON_VALUES_MAX, PATTERN_BYTES_MAX, PATTERN_STEPS_MAX, VALIDATION_DEPTH_MAX};
 
 pub(super) use compare::incompatibilities;
 
@@ -100,7 +100,12 @@ impl JsonSchema {
         self.title.as_deref()
     }
 
-    pub fn encode(&self, json: &[u8]) -> Result<Vec<u8>, SchemaFault> {
+    pub fn encode(&self, json: &[u8], work: &mut Work) -> Result<Vec<u8>, SchemaFault> {
+        let count = Counted::of(json);
+        if count.values > JSON_VALUES_MAX {
+            let reason = format!("more than {JSON_VALUES_MAX} values");
+            return Err(SchemaFault::Value(reason));
+        }
         let value: Value = serde_json::from_slice(json)
             .map_err(|error| SchemaFault::Value(format!("not JSON: {error}")))?;
         let too_complex = || {
@@ -110,20 +115,20 @@ impl JsonSchema {
         if (depth(&value) + 1).saturating_mul(self.depth_in_place) > VALIDATION_DEPTH_MAX {
             return Err(too_complex());
         }
-        let is_valid = budget::bounded(|| self.validator.is_valid(&value));
+        let is_valid = budget::bounded(work, || self.validator.is_valid(&value));
         match is_valid.ok_or_else(too_complex)? {
             true => Ok(json.to_vec()),
-            false => Err(SchemaFault::Value(self.told(&value))),
+            false => Err(SchemaFault::Value(self.told(&value, work))),
         }
     }
 
     /// Where and why a value does not fit.
-    fn told(&self, value: &Value) -> String {
+    fn told(&self, value: &Value, work: &mut Work) -> String {
         let unknown = || "the value does not fit the schema".to_owned();
         if !self.is_moderate {
             return unknown();
         }
-        let Some(Err(error)) = budget::bounded(|| self.validator.validate(value)) else {
+        let Some(Err(error)) = budget::bounded(work, || self.validator.validate(value)) else {
             return unknown();
         };
         let place = error.instance_path().to_string();

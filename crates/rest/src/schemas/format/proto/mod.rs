@@ -10,6 +10,7 @@
 
 mod compare;
 mod print;
+mod weight;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -20,6 +21,7 @@ use prost_reflect::{
     SerializeOptions,
 };
 
+use super::tree::Counted;
 use super::{SchemaFault, SchemaSource};
 use crate::limits::{DECODED_BYTES_FREE, DECODED_GROWTH_MAX, PROTOBUF_BYTES_MAX};
 
@@ -87,6 +89,9 @@ impl ProtobufSchema {
             let reason = format!("Protobuf's JSON has at most {PROTOBUF_BYTES_MAX} bytes");
             return Err(SchemaFault::Value(reason));
         }
+        if !weight::is_light(Counted::of(json), json.len()) {
+            return Err(SchemaFault::Value(weight::TOO_HEAVY.to_owned()));
+        }
         let options = DeserializeOptions::new().deny_unknown_fields(true);
         let mut reader = serde_json::Deserializer::from_slice(json);
         let message = DynamicMessage::deserialize_with_options(descriptor, &mut reader, &options)
@@ -113,6 +118,7 @@ impl ProtobufSchema {
         }
         let mut rest = payload;
         let descriptor = self.named_by(&mut rest)?;
+        weight::check(&descriptor, rest)?;
         let message =
             DynamicMessage::decode(descriptor, rest).map_err(|error| error.to_string())?;
         let growth = payload.len().saturating_mul(DECODED_GROWTH_MAX);
