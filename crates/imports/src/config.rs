@@ -2,7 +2,7 @@
 
 use std::path::PathBuf;
 
-use base::ByteSize;
+use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 use sql::SecretUrl;
 
@@ -28,6 +28,8 @@ pub struct ImportsConfig {
     pub urls: Vec<String>,
     /// The most bytes of one upload; a larger one is answered 413.
     pub upload_bytes_max: ByteSize,
+    /// For how long a job is told of after its end, with its journal and its rejected records.
+    pub keep_jobs: HumanDuration,
     /// The most records of one slice: how much a tenant may do before it is another's turn. A job
     /// keeps the value that it was created with.
     pub slice_records: u32,
@@ -42,6 +44,7 @@ impl Default for ImportsConfig {
             paths: Vec::new(),
             urls: Vec::new(),
             upload_bytes_max: ByteSize(limits::UPLOAD_BYTES_MAX),
+            keep_jobs: HumanDuration(limits::JOBS_KEPT),
             slice_records: limits::SLICE_RECORDS_MAX,
         }
     }

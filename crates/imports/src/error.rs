@@ -37,6 +37,12 @@ pub enum ImportsError {
     /// A parameter is missing or cannot be what it is; the caller's fault.
     #[error("{0}")]
     Invalid(String),
+    /// The idempotency key was used for a job of another kind; the caller's fault.
+    #[error(
+        "the idempotency key was used before for import '{0}', of another format, file, topic or \
+         sink; use another key"
+    )]
+    KeyReused(String),
     /// The job is in a state in which this cannot be done.
     #[error("import '{id}' is {state} and cannot be {wanted}")]
     State {
@@ -122,6 +128,7 @@ impl ImportsError {
             | ImportsError::CheckedOut(_)
             | ImportsError::NotCheckedOut(_)
             | ImportsError::Offset { .. } => StatusCode::CONFLICT,
+            ImportsError::KeyReused(_) => StatusCode::UNPROCESSABLE_ENTITY,
             ImportsError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
             ImportsError::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
             ImportsError::Closed | ImportsError::Store(StreamsError::Unavailable(_)) => {
@@ -135,6 +142,10 @@ impl ImportsError {
             ImportsError::Store(StreamsError::UnknownTopic(_) | StreamsError::AutoCreateOff(_)) => {
                 StatusCode::NOT_FOUND
             }
+            ImportsError::Store(
+                StreamsError::NotAllowed { .. } | StreamsError::ForeignTenant { .. },
+            ) => StatusCode::FORBIDDEN,
+            ImportsError::Store(StreamsError::TenantFull(_)) => StatusCode::INSUFFICIENT_STORAGE,
             ImportsError::Store(_)
             | ImportsError::Sql(_)
             | ImportsError::File { .. }
@@ -148,7 +159,7 @@ impl ImportsError {
     /// Whether the same slice may succeed later without anybody changing the job.
     pub(crate) fn may_retry(&self) -> bool {
         match self {
-            ImportsError::Sql(error) => error.may_retry(),
+            ImportsError::Sql(error) => error.may_retry() || error.is_of_server(),
             ImportsError::Store(error) => {
                 matches!(
                     error,

@@ -12,6 +12,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use base::TenantId;
 use bytes::Bytes;
 use http_body::Frame;
 use reqwest::header::{CONTENT_RANGE, ETAG, HeaderMap, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE};
@@ -48,12 +49,13 @@ impl Allowed {
             .map(Allowed)
     }
 
-    /// The address that a caller names, if it may be fetched.
+    /// The address that a caller names, if it may be fetched; for who belongs to a tenant, if it is in
+    /// the tenant's folder.
     ///
     /// # Errors
     /// When it may not; the caller's fault.
-    pub fn check(&self, named: &str) -> Result<Url, ImportsError> {
-        let url = Url::parse(named).ok().filter(|url| self.has(url));
+    pub fn check(&self, named: &str, of: Option<&TenantId>) -> Result<Url, ImportsError> {
+        let url = Url::parse(named).ok().filter(|url| self.has(url, of));
         url.ok_or_else(|| {
             ImportsError::Invalid(
                 "the url is none that may be fetched; the operator names these in imports.urls"
@@ -62,15 +64,22 @@ impl Allowed {
         })
     }
 
-    fn has(&self, url: &Url) -> bool {
+    fn has(&self, url: &Url, of: Option<&TenantId>) -> bool {
         // A slash that only the other server sees could lead out of the folder.
         let path = url.path().to_ascii_lowercase();
         let is_hidden = ["%2f", "%5c", "%2e"].iter().any(|mark| path.contains(mark));
+        let is_in_folder = |rest: &str| {
+            let folder = rest.split_once('/').map(|(folder, _)| folder);
+            of.is_none_or(|tenant| folder == Some(tenant.as_str()))
+        };
         let is_within = |prefix: &Url| {
             url.scheme() == prefix.scheme()
                 && url.host() == prefix.host()
                 && url.port_or_known_default() == prefix.port_or_known_default()
-                && url.path().starts_with(prefix.path())
+                && url
+                    .path()
+                    .strip_prefix(prefix.path())
+                    .is_some_and(is_in_folder)
         };
         is_plain(url) && !is_hidden && self.0.iter().any(is_within)
     }
@@ -230,7 +239,7 @@ impl Download {
                 .get(LOCATION)
                 .and_then(|to| to.to_str().ok());
             let to = to.and_then(|to| url.join(to).ok());
-            url = to.filter(|to| self.allowed.has(to)).ok_or_else(|| {
+            url = to.filter(|to| self.allowed.has(to, None)).ok_or_else(|| {
                 ImportsError::Fetch(
                     "its server sends on to an address that imports.urls does not allow".to_owned(),
                 )
@@ -322,7 +331,7 @@ mod tests {
             "https://lib.example.org/exports/a.mrc",
             "https://lib.example.org:443/exports/2024/a.mrc?token=x",
         ] {
-            assert!(allowed.check(url).is_ok(), "{url}");
+            assert!(allowed.check(url, None).is_ok(), "{url}");
         }
         for url in [
             "http://lib.example.org/exports/a.mrc",
@@ -338,8 +347,8 @@ mod tests {
             "http://169.254.169.254/latest/meta-data/",
             "no address",
         ] {
-            assert!(allowed.check(url).is_err(), "{url}");
-            assert!(Allowed::default().check(url).is_err(), "{url}");
+            assert!(allowed.check(url, None).is_err(), "{url}");
+            assert!(Allowed::default().check(url, None).is_err(), "{url}");
         }
     }
 

@@ -24,10 +24,12 @@ use crate::fetch::{self, Allowed};
 use crate::guard::Guard;
 use crate::job::{Class, Job, JobState, JournalEntry, TenantUse};
 use crate::limits;
+use crate::reconcile::reconcile;
 use crate::registry::Registry;
 use crate::schedule::{JobNumber, Schedule};
 use crate::search::Search;
-use crate::worker::{LiveJob, gauge, keep_leases, work};
+use crate::steering::Steered;
+use crate::worker::{LiveJob, gauge, work};
 
 /// The import service of one installation.
 pub struct Imports {
@@ -55,6 +57,7 @@ pub(crate) struct Core {
     pub node: String,
     pub wake: Notify,
     pub guard: Mutex<Guard>,
+    pub steered: Steered,
     pub opened: Instant,
     /// Room for slices that are read ahead of their turn.
     pub ahead: Arc<Semaphore>,
@@ -117,6 +120,7 @@ impl Imports {
             urls,
             node,
             guard: Mutex::default(),
+            steered: Steered::default(),
             opened: Instant::now(),
             ahead: Arc::new(Semaphore::new(limits::SLICES_AHEAD_MAX)),
             live: Mutex::new(live),
@@ -131,9 +135,7 @@ impl Imports {
                 .filter_map(|_| threads.spawn(work(core.clone())))
                 .collect();
         workers.extend(threads.spawn(crate::indexer::index(core.clone())));
-        if core.registry.is_shared() {
-            workers.push(tokio::spawn(keep_leases(core.clone())));
-        }
+        workers.push(tokio::spawn(reconcile(core.clone())));
         Ok(Arc::new(Imports {
             core,
             workers: Mutex::new(workers),
@@ -141,14 +143,26 @@ impl Imports {
         }))
     }
 
-    /// The jobs of one tenant or of all, newest first.
+    /// The jobs of one tenant or of all, newest first; those that are older than the job `after`.
     pub async fn jobs(
         &self,
         tenant: Option<&TenantId>,
+        after: Option<&str>,
         count: u32,
     ) -> Result<Vec<Job>, ImportsError> {
         let count = count.min(limits::LISTED_JOBS_MAX);
-        let mut jobs = self.core.registry.jobs(tenant, count).await?;
+        let registry = &self.core.registry;
+        let after = match after {
+            Some(id) => match registry.job(id).await {
+                Err(ImportsError::NotFound(_)) => {
+                    let reason = format!("after: there is no import '{id}' (any more)");
+                    return Err(ImportsError::Invalid(reason));
+                }
+                job => Some(job?.number),
+            },
+            None => None,
+        };
+        let mut jobs = registry.jobs(tenant, after, count).await?;
         jobs.iter_mut().for_each(|job| self.core.add_upload(job));
         Ok(jobs)
     }
@@ -179,70 +193,6 @@ impl Imports {
             .registry
             .journal(job.number, after, count.min(limits::LISTED_ENTRIES_MAX))
             .await
-    }
-
-    /// Ends a job: when this returns, no record of it goes anywhere any more. What its committed
-    /// slices brought stays, in topic and sink alike.
-    pub async fn cancel(&self, id: &str) -> Result<Job, ImportsError> {
-        let core = &self.core;
-        let job = core.registry.job(id).await?;
-        if let Some(uploading) = core.live.lock().uploading.get(id) {
-            uploading.cancelled.cancel();
-        }
-        core.stop_slices(&job).await;
-        let now = core.clock.now();
-        let ended = core
-            .registry
-            .end(job.number, JobState::Cancelled, None, now)
-            .await?;
-        let after = core.registry.job(id).await?;
-        if !ended {
-            return Err(after.cannot_be("cancelled"));
-        }
-        core.forget(job.number);
-        core.remove_file(id);
-        Ok(after)
-    }
-
-    /// Stops a running job for a while: when this returns none of its slices runs.
-    pub async fn pause(&self, id: &str) -> Result<Job, ImportsError> {
-        let core = &self.core;
-        let job = core.registry.job(id).await?;
-        if job.state != JobState::Running {
-            return Err(job.cannot_be("paused"));
-        }
-        core.stop_slices(&job).await;
-        let now = core.clock.now();
-        let (from, to) = ([JobState::Running], JobState::Paused);
-        let paused = core
-            .registry
-            .change(job.number, &from, to, None, now)
-            .await?;
-        core.forget(job.number);
-        let after = core.registry.job(id).await?;
-        if paused {
-            Ok(after)
-        } else {
-            Err(after.cannot_be("paused"))
-        }
-    }
-
-    /// Lets a paused job go on where it stopped.
-    pub async fn resume(&self, id: &str) -> Result<Job, ImportsError> {
-        let core = &self.core;
-        let job = core.registry.job(id).await?;
-        let now = core.clock.now();
-        let (from, to) = ([JobState::Paused], JobState::Running);
-        let resumed = core
-            .registry
-            .change(job.number, &from, to, None, now)
-            .await?;
-        let after = core.registry.job(id).await?;
-        if !resumed {
-            return Err(after.cannot_be("resumed"));
-        }
-        core.enqueue(&after);
-        Ok(after)
     }
 
     /// Sets how much of the sink a tenant gets beside others, from 1 to 1000.
@@ -324,18 +274,27 @@ impl Core {
         }
     }
 
-    /// The file of the server's own that a caller names, if it lies in a folder that may be read.
+    /// The file of the server's own that a caller names, if it lies in a folder that may be read; for
+    /// who belongs to a tenant, in the tenant's folder of it.
     ///
     /// # Errors
     /// When it does not, or cannot be looked at: one answer for both, so that nobody learns what
     /// else there is.
-    pub fn allowed_path(&self, named: &str) -> Result<PathBuf, ImportsError> {
+    pub fn allowed_path(
+        &self,
+        named: &str,
+        of: Option<&TenantId>,
+    ) -> Result<PathBuf, ImportsError> {
         // Links are followed first, so that none leads out of the folder.
         let path = std::fs::canonicalize(named).ok();
         let is_within = |path: &PathBuf| {
             let folders = self.config.paths.iter();
             folders
-                .filter_map(|folder| std::fs::canonicalize(folder).ok())
+                .filter_map(|folder| match of {
+                    // The tenant's folder itself is no link into another one's.
+                    Some(tenant) => Some(std::fs::canonicalize(folder).ok()?.join(tenant.as_str())),
+                    None => std::fs::canonicalize(folder).ok(),
+                })
                 .any(|folder| path.starts_with(folder))
         };
         path.filter(|path| path.is_file() && is_within(path))
@@ -370,7 +329,6 @@ impl Core {
 
     /// Takes up what this process left unfinished.
     async fn take_up(self: &Arc<Self>) -> Result<(), ImportsError> {
-        let mut kept = Vec::new();
         let now = self.clock.now();
         for job in self.registry.unfinished().await? {
             let is_own = job.owner.as_deref() == Some(&self.node) || !self.registry.is_shared();
@@ -386,26 +344,22 @@ impl Core {
                     self.registry
                         .end(job.number, JobState::Failed, Some(reason), now)
                         .await?;
-                    continue;
                 }
                 JobState::Running if is_own => self.enqueue(&job),
                 _ => {}
             }
-            kept.push(job.id);
         }
+        self.remove_old_files(now).await?;
+        Ok(())
+    }
+
+    /// The ids of the jobs whose files are in the folder of uploads.
+    pub fn files(&self) -> Result<Vec<String>, ImportsError> {
         let folder = self.dir.join(UPLOADS);
         let entries =
             std::fs::read_dir(&folder).map_err(ImportsError::file("read the folder", &folder))?;
-        for entry in entries.flatten() {
-            let name = entry.file_name();
-            if let Some(id) = name
-                .to_str()
-                .filter(|id| !kept.iter().any(|kept| kept == id))
-            {
-                self.remove_file(id);
-            }
-        }
-        Ok(())
+        let names = entries.flatten().map(|entry| entry.file_name());
+        Ok(names.filter_map(|name| name.into_string().ok()).collect())
     }
 
     /// Whether the upload may go on where it stopped.
@@ -422,31 +376,6 @@ impl Core {
             Some(uploading) => uploading.bytes.load(Ordering::Relaxed),
             None => std::fs::metadata(self.upload_path(&job.id)).map_or(0, |file| file.len()),
         };
-    }
-
-    /// Takes the job out of the schedule and waits for the slice that is running.
-    async fn stop_slices(&self, job: &Job) {
-        loop {
-            let over = {
-                let mut live = self.live.lock();
-                live.schedule.remove(job.class, &job.tenant, job.number);
-                let Some(live_job) = live.jobs.get_mut(&job.number) else {
-                    return;
-                };
-                match live_job.stop() {
-                    Some(over) => over,
-                    None => return,
-                }
-            };
-            // Told under the lock that was just released, so look again after a while.
-            let _ = tokio::time::timeout(Duration::from_millis(50), over.notified()).await;
-        }
-    }
-
-    fn forget(&self, number: JobNumber) {
-        let mut live = self.live.lock();
-        live.jobs.remove(&number);
-        gauge(&live);
     }
 }
 

@@ -131,17 +131,28 @@ impl Imports {
     pub async fn rebuild_search(&self) -> Result<(), ImportsError> {
         let core = &self.core;
         let turn = core.search.turn.lock().await;
-        core.search.clear().await?;
-        core.registry.queue_all().await?;
+        let refilled = core.search.refill(&core.registry).await;
         drop(turn);
+        // Where it broke off it is done again behind.
         core.search.wake();
-        Ok(())
+        refilled
     }
 }
 
 impl Registry {
     /// Queues every record of the sink anew.
     pub async fn queue_all(&self) -> Result<(), ImportsError> {
+        for _ in 1..QUEUE_TRIES {
+            match self.try_queue_all().await {
+                // A slice was committed meanwhile, whose entry is the same.
+                Err(ImportsError::Sql(error)) if error.is_unique_violation() => {}
+                done => return done,
+            }
+        }
+        self.try_queue_all().await
+    }
+
+    async fn try_queue_all(&self) -> Result<(), ImportsError> {
         let what = "queue all records for the search index";
         let mut tx = self.database.begin().await?;
         tx.run(what, &Statement::new("DELETE FROM import_index_queue"))
@@ -277,5 +288,7 @@ impl Registry {
     }
 }
 
+/// How often all records are queued anew because a slice came between.
+const QUEUE_TRIES: u32 = 8;
 /// How often a shared queue is looked at.
 const LOOK_AGAIN: Duration = Duration::from_millis(500);

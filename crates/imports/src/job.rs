@@ -308,6 +308,18 @@ impl JobState {
     }
 }
 
+impl NewJob {
+    /// Whether a job was made by the same wish, as far as its row tells.
+    pub(crate) fn is_like(&self, job: &Job) -> bool {
+        let of_file = (self.format, &self.source, self.is_resumable)
+            == (job.format, &job.source, job.is_resumable);
+        of_file
+            && self.sink == job.sink
+            && (!self.sink.has_topic() || self.topic == job.topic)
+            && self.retry_of == job.retry_of
+    }
+}
+
 impl Job {
     /// The error of a wish that its state does not allow.
     pub(crate) fn cannot_be(&self, wanted: &'static str) -> ImportsError {

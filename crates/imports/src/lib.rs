@@ -21,6 +21,7 @@ mod job;
 mod limits;
 mod marc;
 mod profile;
+mod reconcile;
 mod records;
 mod registry;
 mod rejects;
@@ -28,6 +29,7 @@ mod schedule;
 mod schema;
 mod search;
 mod slice;
+mod steering;
 mod tenants;
 #[cfg(test)]
 mod tests;

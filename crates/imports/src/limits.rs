@@ -13,8 +13,16 @@ pub(crate) const SLICE_RECORDS_MAX: u32 = 250;
 /// about 1 MiB, and one batch is what the store recognizes when it comes again after a crash.
 pub(crate) const SLICE_BYTES_MAX: usize = 900_000;
 
+/// Bytes that the header of a record takes at most that names its tenant, with the batch's own for
+/// a record.
+pub(crate) const RECORD_HEADERS_BYTES: usize = 128;
+
 /// Bytes of one record as it is stored; a larger one is rejected. Fits a slice alone.
 pub(crate) const RECORD_BYTES_MAX: usize = 768 << 10;
+
+/// Bytes of a record that has no end which one slice passes over, so that others' slices and a cancel
+/// wait for less than a second: a file of another format may be one such record.
+pub(crate) const SKIPPED_BYTES_MAX: u64 = 128 << 20;
 
 /// Bytes of the file that a slice looks at first: 250 records of usual size.
 pub(crate) const WINDOW_BYTES: usize = 384 << 10;
@@ -131,6 +139,16 @@ pub(crate) const LEASE: Duration = Duration::from_secs(6);
 
 /// How long an upload in pieces may rest before a restart gives it up: a night.
 pub(crate) const UPLOAD_RESUMED_WITHIN: Duration = Duration::from_secs(24 * 3_600);
+
+/// How long a failed job's file is kept, so that the job may be resumed: a day to mend what it failed
+/// by.
+pub(crate) const FAILED_KEPT: Duration = Duration::from_secs(24 * 3_600);
+
+/// How long ended jobs are told of unless configured: a quarter of a year.
+pub(crate) const JOBS_KEPT: Duration = Duration::from_secs(90 * 24 * 3_600);
+
+/// Uploads in pieces that one tenant may have begun: each keeps a file while it rests.
+pub(crate) const UPLOADS_BEGUN_MAX: usize = 256;
 
 /// Threads for slices and the index: one of each at the same time.
 pub(crate) const THREADS_BEHIND: usize = 2;

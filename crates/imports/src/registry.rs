@@ -98,6 +98,9 @@ impl Registry {
                 let job = self.job_of(&row)?;
                 // A job whose upload never arrived did nothing; the retry is the first try.
                 if job.state != JobState::Failed || job.bytes_total > 0 {
+                    if !new.is_like(&job) {
+                        return Err(ImportsError::KeyReused(job.id));
+                    }
                     return Ok(Created::Before(Box::new(job)));
                 }
                 let free = "UPDATE import_jobs SET idempotency_key = NULL WHERE number = ?";
@@ -249,20 +252,43 @@ impl Registry {
         self.change(job, &UNFINISHED, state, error, now).await
     }
 
-    /// Notes why a running job does not get on for the moment.
+    /// Ends a running job that `owner` cannot get on with; false when another process has it, or
+    /// nobody runs it any more.
+    pub async fn fail(
+        &self,
+        job: JobNumber,
+        owner: &str,
+        error: &str,
+        now: UnixMillis,
+    ) -> Result<bool, ImportsError> {
+        let fail = Statement::new(
+            "UPDATE import_jobs SET state = 'failed', error = ?, updated_ms = ?, owner = NULL,
+             token = token + 1
+             WHERE number = ? AND state = 'running' AND (owner IS NULL OR owner = ?)",
+        )
+        .bind(error)
+        .bind(now.0)
+        .bind(job.0)
+        .bind(owner);
+        Ok(self.database.run("end a job that fails", &fail).await? == 1)
+    }
+
+    /// Notes why a running job of `owner` does not get on for the moment.
     pub async fn note(
         &self,
         job: JobNumber,
+        owner: &str,
         error: &str,
         now: UnixMillis,
     ) -> Result<(), ImportsError> {
         let note = Statement::new(
             "UPDATE import_jobs SET error = ?, updated_ms = ?
-             WHERE number = ? AND state = 'running'",
+             WHERE number = ? AND state = 'running' AND (owner IS NULL OR owner = ?)",
         )
         .bind(error)
         .bind(now.0)
-        .bind(job.0);
+        .bind(job.0)
+        .bind(owner);
         self.database.run("note a job's trouble", &note).await?;
         Ok(())
     }
@@ -288,20 +314,48 @@ impl Registry {
         }
     }
 
-    /// The jobs of one tenant or all, newest first.
+    /// The jobs of one tenant or all, newest first, from the one behind `after` on.
     pub async fn jobs(
         &self,
         tenant: Option<&TenantId>,
+        after: Option<JobNumber>,
         count: u32,
     ) -> Result<Vec<Job>, ImportsError> {
-        let mut select = Statement::new(format!("SELECT {COLUMNS} FROM import_jobs "));
+        let mut select = Statement::new(format!(
+            "SELECT {COLUMNS} FROM import_jobs WHERE number < ? "
+        ))
+        .bind(after.map_or(i64::MAX, |job| job.0));
         if let Some(tenant) = tenant {
-            select = select.push("WHERE tenant = ? ").bind(tenant.as_str());
+            select = select.push("AND tenant = ? ").bind(tenant.as_str());
         }
         let select = select
             .push("ORDER BY number DESC LIMIT ?")
             .bind(i64::from(count));
         self.listed(select).await
+    }
+
+    /// Notes that a job's upload got on.
+    pub async fn touch(&self, job: JobNumber, now: UnixMillis) -> Result<(), ImportsError> {
+        let touch =
+            "UPDATE import_jobs SET updated_ms = ? WHERE number = ? AND state = 'uploading'";
+        let touch = Statement::new(touch).bind(now.0).bind(job.0);
+        self.database
+            .run("note that an upload got on", &touch)
+            .await?;
+        Ok(())
+    }
+
+    /// How many uploads in pieces a tenant has begun and not brought to an end.
+    pub async fn uploads_of(&self, tenant: &TenantId) -> Result<u64, ImportsError> {
+        let what = "count uploads";
+        let count = "SELECT count(*) AS uploads FROM import_jobs
+             WHERE state = 'uploading' AND is_resumable <> 0 AND tenant = ?";
+        let row = self
+            .database
+            .row(what, &Statement::new(count).bind(tenant.as_str()))
+            .await?;
+        let count = row.map_or(Ok(0), |row| row.number("uploads"));
+        Ok(unsigned(count.map_err(|e| self.error(what, e))?))
     }
 
     /// The jobs that have not ended, oldest first.
@@ -321,7 +375,7 @@ impl Registry {
         self.listed(select.bind(now.0)).await
     }
 
-    /// The journal of a job after an ordinal.
+    /// The journal of a job after an ordinal: `count` entries, and those of the last one's record.
     pub async fn journal(
         &self,
         job: JobNumber,
@@ -335,7 +389,7 @@ impl Registry {
         )
         .bind(job.0)
         .bind(after)
-        .bind(i64::from(count));
+        .bind(i64::from(count.max(1)) + KINDS);
         let entry = |row: &Row| -> Result<JournalEntry, sqlx::Error> {
             Ok(JournalEntry {
                 ordinal: row.number("ordinal")?,
@@ -345,9 +399,14 @@ impl Registry {
             })
         };
         let rows = self.database.rows(what, &select).await?;
-        rows.iter()
-            .map(|row| entry(row).map_err(|e| self.error(what, e).into()))
-            .collect()
+        let entries = rows.iter().map(entry).collect::<Result<Vec<_>, _>>();
+        let mut entries = entries.map_err(|e| self.error(what, e))?;
+        let at = usize::try_from(count.max(1)).unwrap_or(usize::MAX);
+        if let Some(last) = entries.get(at - 1).map(|entry| entry.ordinal) {
+            // The next page begins behind a record.
+            entries.retain(|entry| entry.ordinal <= last);
+        }
+        Ok(entries)
     }
 
     /// What stands before the records of a job's file: a CSV file's header line.
@@ -392,7 +451,7 @@ impl Registry {
             .collect()
     }
 
-    async fn listed(&self, select: Statement) -> Result<Vec<Job>, ImportsError> {
+    pub(super) async fn listed(&self, select: Statement) -> Result<Vec<Job>, ImportsError> {
         let rows = self.database.rows("list jobs", &select).await?;
         rows.iter().map(|row| self.job_of(row)).collect()
     }
@@ -492,12 +551,14 @@ pub(crate) fn unsigned(value: i64) -> u64 {
     u64::try_from(value).unwrap_or(0)
 }
 
+/// Kinds of entries that one record may have.
+const KINDS: i64 = 3;
 /// How much of an unknown name is repeated to the caller, in characters.
 const NAME_SHOWN: usize = 64;
 
 const UNFINISHED: [JobState; 3] = [JobState::Uploading, JobState::Running, JobState::Paused];
 
-const COLUMNS: &str = "number, id, tenant, name, format, class, sink, topic, profile, retry_of,
+pub(crate) const COLUMNS: &str = "number, id, tenant, name, format, class, sink, topic, profile, retry_of,
     source, is_resumable, slice_records, state, producer_id, partition_number, records_total, records_done,
     records_created, records_updated, records_skipped, records_rejected, records_sent, bytes_total,
     bytes_done, next_ordinal, slices_done, owner, created_ms, updated_ms, error";

@@ -151,6 +151,25 @@ impl Schedule {
         }
     }
 
+    /// A job that was picked ran no slice: it is charged nothing, and waits no more.
+    pub fn not_run(&mut self, job: JobNumber) {
+        let Some(Running {
+            class,
+            tenant,
+            charged,
+        }) = self.running.remove(&job)
+        else {
+            return;
+        };
+        if let Some(lane) = self.lanes.get_mut(&class) {
+            lane.tenants.charge(&tenant, Cost(0), charged);
+            self.classes.charge(&class, Cost(0), charged);
+            lane.tenants.release(&tenant);
+            lane.forget_idle(&tenant);
+            self.classes.release(&class);
+        }
+    }
+
     /// Takes a waiting job out; a running one ends with its slice.
     pub fn remove(&mut self, class: Class, tenant: &TenantId, job: JobNumber) {
         let Some(lane) = self.lanes.get_mut(&class) else {
@@ -187,6 +206,12 @@ impl Schedule {
     /// Whether a slice of the class runs or waits.
     pub fn is_busy(&self, class: Class) -> bool {
         self.classes.members.contains_key(&class)
+    }
+
+    /// Whether a slice of the class waits.
+    pub fn is_waiting(&self, class: Class) -> bool {
+        let lane = self.lanes.get(&class);
+        lane.is_some_and(|lane| !lane.waiting.is_empty())
     }
 
     #[cfg(test)]

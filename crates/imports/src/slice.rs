@@ -159,7 +159,12 @@ pub(crate) fn read(
             window = limits::WINDOW_BYTES_MAX;
             continue;
         }
-        if nothing {
+        if nothing && let Some(line) = layout.given_up(&buffer) {
+            let raw = kept(&buffer[..line]);
+            let reason = "a quoted field does not end".to_owned();
+            cutter.remark(0..line, RemarkKind::Rejected, reason, raw);
+            cutter.consumed_far = Some(line as u64);
+        } else if nothing {
             let len = oversized(file, start.offset, file_len, &layout)?;
             let most = limits::RECORD_BYTES_MAX;
             let reason = format!("the record takes {len} bytes, more than {most}");
@@ -170,10 +175,12 @@ pub(crate) fn read(
     }
 }
 
-/// How long a record is that is longer than the largest window.
+/// How long a record is that is longer than the largest window; of one that no slice could look to
+/// the end of, as far as one does.
 fn oversized(file: &File, start: u64, file_len: u64, layout: &Layout) -> Result<u64, ImportsError> {
     let mut buffer = vec![0; limits::WINDOW_BYTES];
     let mut at = start;
+    let file_len = file_len.min(start.saturating_add(limits::SKIPPED_BYTES_MAX));
     while at < file_len {
         let want = usize::try_from(file_len - at)
             .unwrap_or(usize::MAX)
@@ -296,7 +303,7 @@ impl<'a> Cutter<'a> {
         let note = content.take_note();
         let mapped = self.reading.profile.map(&content)?;
         let id = match mapped.id {
-            Some(id) => id,
+            Some(id) => storable(id),
             None => format!("{}:{}", self.reading.job, self.ordinal),
         };
         if id.len() > limits::ID_BYTES_MAX {
@@ -311,7 +318,7 @@ impl<'a> Cutter<'a> {
             id,
             title: mapped.title.map(cut_title),
             body: mapped.body,
-            match_value: mapped.match_value,
+            match_value: mapped.match_value.map(storable),
             fields: mapped.fields,
             span,
         };
@@ -320,7 +327,13 @@ impl<'a> Cutter<'a> {
 
     /// Takes a record if the slice has room for it; an empty slice has room for any.
     fn take(&mut self, record: SliceRecord) -> bool {
-        let bytes = record.id.len() + record.body.len();
+        // A usual slice's headers have room beside it; those of more records count.
+        let usual = usize::try_from(limits::SLICE_RECORDS_MAX).unwrap_or(usize::MAX);
+        let headers = match self.slice.records.len() < usual {
+            true => 0,
+            false => limits::RECORD_HEADERS_BYTES,
+        };
+        let bytes = record.id.len() + record.body.len() + headers;
         if !self.slice.records.is_empty() && self.bytes + bytes > limits::SLICE_BYTES_MAX {
             return false;
         }
@@ -372,6 +385,14 @@ fn kept(bytes: &[u8]) -> Option<Vec<u8>> {
     (bytes.len() <= limits::REJECT_BYTES_MAX).then(|| bytes.to_owned())
 }
 
+/// A text as every database stores it, so that what is one there is one here.
+fn storable(text: String) -> String {
+    match text.contains('\0') {
+        true => text.replace('\0', "\u{fffd}"),
+        false => text,
+    }
+}
+
 fn cut_title(mut title: String) -> String {
     let mut end = title.len().min(limits::TITLE_BYTES_MAX);
     while !title.is_char_boundary(end) {
@@ -383,3 +404,36 @@ fn cut_title(mut title: String) -> String {
 
 /// More bytes than any mark has that begins or ends a record, blanks in it included.
 const MARK_BYTES_MAX: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_file_that_has_no_record_in_it_is_passed_over_in_parts() {
+        let file = tempfile::tempfile().unwrap();
+        let file_len = limits::SKIPPED_BYTES_MAX + (1 << 20);
+        // A hole: it takes no room.
+        file.set_len(file_len).unwrap();
+        let profile = Profile::default();
+        let reading = Reading {
+            format: Format::Marc,
+            profile: &profile,
+            job: "j",
+            records_max: 10,
+        };
+        let mut start = Start {
+            offset: 0,
+            ordinal: 1,
+        };
+        let mut ends = Vec::new();
+        while start.offset < file_len {
+            let slice = read(&file, file_len, start, &reading).unwrap();
+            assert!(slice.records.is_empty());
+            start.offset = slice.end;
+            start.ordinal = slice.next_ordinal;
+            ends.push(slice.end);
+        }
+        assert_eq!(ends, [limits::SKIPPED_BYTES_MAX, file_len]);
+    }
+}

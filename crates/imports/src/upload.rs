@@ -6,6 +6,8 @@
 //! An upload in pieces keeps what arrived, over restarts too: the caller asks how much that is and
 //! goes on from there.
 
+use std::collections::hash_map::Entry;
+use std::io::SeekFrom;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -13,7 +15,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use axum::body::Body;
 use http_body_util::BodyExt;
 use tokio::fs::File;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncSeekExt, AsyncWriteExt};
 use tokio::sync::OwnedSemaphorePermit;
 
 use crate::error::ImportsError;
@@ -25,6 +27,7 @@ use crate::limits;
 use crate::registry::Created;
 use crate::schedule::JobNumber;
 use crate::slice;
+use crate::steering::to_its_end;
 
 impl Imports {
     /// Takes the file of a new job in and lets the job run. Answers the job, and whether it is new:
@@ -34,79 +37,16 @@ impl Imports {
     /// When the topic is not there and is not created by itself, when the upload breaks off or is
     /// too large (the job is then `failed`), or when the disk has no room.
     pub async fn create(&self, new: NewJob, body: Body) -> Result<(Job, bool), ImportsError> {
-        let core = &self.core;
-        let place = core
-            .uploads
-            .clone()
-            .try_acquire_owned()
-            .map_err(|_| ImportsError::Busy {
-                what: "uploads",
-                max: limits::UPLOADS_MAX,
-            })?;
-        core.check_room()?;
-        let made = core.store.topic_or_create(&new.topic);
-        if new.sink.has_topic() {
-            made.await?;
-        }
-        let now = core.clock.now();
-        let number = match core.registry.create(&new, &core.node, now).await? {
-            Created::New(number) => number,
-            Created::Before(job) => {
-                drain(body).await;
-                let mut job = *job;
-                core.add_upload(&mut job);
-                return Ok((job, false));
-            }
-        };
-        if new.is_resumable {
-            let path = core.upload_path(&new.id);
-            File::create(&path)
-                .await
-                .map_err(ImportsError::file("make", &path))?;
-            return Ok((core.registry.job(&new.id).await?, true));
-        }
-        if new.source.as_deref().is_some_and(fetch::is_url) {
-            let job = core.registry.job(&new.id).await?;
-            core.fetch(&job, Some(place));
-            return Ok((job, true));
-        }
-        if let Some(source) = &new.source {
-            return self.take_file(number, &new, PathBuf::from(source)).await;
-        }
-        let mut upload = Upload::begin(core.clone(), number, new.id.clone(), 0);
-        let mut estimate = Estimate::new(new.format);
-        if let Err(error) = upload.write(&mut estimate, body).await {
-            upload.reason = base::report(&error);
-            upload.give_up().await;
-            return Err(error);
-        }
-        let job = core.registry.job(&new.id).await?;
-        let job = upload.finish(&job, estimate.records()).await?;
-        Ok((job, true))
-    }
-
-    /// Lets a job run on a file that is there already.
-    async fn take_file(
-        &self,
-        number: JobNumber,
-        new: &NewJob,
-        path: PathBuf,
-    ) -> Result<(Job, bool), ImportsError> {
-        let core = &self.core;
-        let looked = tokio::fs::metadata(&path).await;
-        let bytes = looked.map_err(ImportsError::file("look at", &path))?.len();
-        let mut upload = Upload::begin(core.clone(), number, new.id.clone(), bytes);
-        upload.path.clone_from(&path);
-        let records = counted(path, new.format).await?;
-        let job = core.registry.job(&new.id).await?;
-        Ok((upload.finish(&job, records).await?, true))
+        let core = self.core.clone();
+        to_its_end(async move { core.create(new, body).await }).await
     }
 
     /// Takes the next piece of an upload in pieces: the file's bytes from `offset` on. With the last
     /// one the job runs. What arrives is kept, also when the piece breaks off.
     ///
     /// # Errors
-    /// When `offset` is not where the upload stopped, or the job takes no file any more.
+    /// When `offset` is not where the upload stopped, another piece is under way, or the job takes
+    /// no file any more.
     pub async fn append(
         &self,
         id: &str,
@@ -114,36 +54,133 @@ impl Imports {
         is_last: bool,
         body: Body,
     ) -> Result<Job, ImportsError> {
-        let core = &self.core;
-        let job = core.registry.job(id).await?;
+        let (core, id) = (self.core.clone(), id.to_owned());
+        to_its_end(async move { core.append(&id, offset, is_last, body).await }).await
+    }
+}
+
+impl Core {
+    async fn create(
+        self: &Arc<Self>,
+        new: NewJob,
+        body: Body,
+    ) -> Result<(Job, bool), ImportsError> {
+        let place = self
+            .uploads
+            .clone()
+            .try_acquire_owned()
+            .map_err(|_| ImportsError::Busy {
+                what: "uploads",
+                max: limits::UPLOADS_MAX,
+            })?;
+        self.check_room()?;
+        let max = limits::UPLOADS_BEGUN_MAX;
+        if new.is_resumable && self.registry.uploads_of(&new.tenant).await? >= max as u64 {
+            let what = "uploads in pieces of a tenant";
+            return Err(ImportsError::Busy { what, max });
+        }
+        let made = self.store.topic_or_create(&new.topic);
+        if new.sink.has_topic() {
+            made.await?;
+        }
+        let now = self.clock.now();
+        let number = match self.registry.create(&new, &self.node, now).await? {
+            Created::New(number) => number,
+            Created::Before(job) => {
+                drain(body).await;
+                let mut job = *job;
+                self.add_upload(&mut job);
+                return Ok((job, false));
+            }
+        };
+        if new.source.as_deref().is_some_and(fetch::is_url) {
+            let job = self.registry.job(&new.id).await?;
+            self.fetch(&job, Some(place));
+            return Ok((job, true));
+        }
+        // From here on whatever breaks off fails the job.
+        let mut upload = Upload::begin(self.clone(), number, new.id.clone(), 0)?;
+        if new.is_resumable {
+            let path = self.upload_path(&new.id);
+            let made = File::create(&path).await;
+            made.map_err(ImportsError::file("make", &path))?;
+            upload.is_kept = true;
+            return Ok((self.registry.job(&new.id).await?, true));
+        }
+        if let Some(source) = &new.source {
+            return self.take_file(upload, &new, PathBuf::from(source)).await;
+        }
+        let mut estimate = Estimate::new(new.format);
+        if let Err(error) = upload.write(&mut estimate, body).await {
+            upload.reason = base::report(&error);
+            upload.give_up().await;
+            return Err(error);
+        }
+        let job = self.registry.job(&new.id).await?;
+        let job = upload.finish(&job, estimate.records()).await?;
+        Ok((job, true))
+    }
+
+    /// Lets a job run on a file that is there already.
+    async fn take_file(
+        &self,
+        mut upload: Upload,
+        new: &NewJob,
+        path: PathBuf,
+    ) -> Result<(Job, bool), ImportsError> {
+        let looked = tokio::fs::metadata(&path).await;
+        let bytes = looked.map_err(ImportsError::file("look at", &path))?.len();
+        upload.state.bytes.store(bytes, Ordering::Relaxed);
+        upload.path.clone_from(&path);
+        let records = counted(path, new.format).await?;
+        let job = self.registry.job(&new.id).await?;
+        Ok((upload.finish(&job, records).await?, true))
+    }
+
+    async fn append(
+        self: &Arc<Self>,
+        id: &str,
+        offset: u64,
+        is_last: bool,
+        body: Body,
+    ) -> Result<Job, ImportsError> {
+        let job = self.registry.job(id).await?;
         if job.state != JobState::Uploading || !job.is_resumable {
             return Err(job.cannot_be("added to"));
         }
-        if core.live.lock().uploading.contains_key(id) {
-            return Err(ImportsError::Busy {
-                what: "pieces of one upload",
-                max: 1,
-            });
+        // Whoever has the upload has its file until all of the piece is on the disk.
+        let mut upload = Upload::begin(self.clone(), job.number, id.to_owned(), offset)?;
+        upload.is_kept = true;
+        // What was read before may be over.
+        let job = self.registry.job(id).await?;
+        if job.state != JobState::Uploading {
+            return Err(job.cannot_be("added to"));
         }
-        let path = core.upload_path(id);
+        let path = self.upload_path(id);
         let found = tokio::fs::metadata(&path).await;
-        let expected = found.map_err(ImportsError::file("look at", &path))?.len();
+        let expected = match found {
+            Ok(found) => found.len(),
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
+                return Err(job.cannot_be("added to here: its file is at another process"));
+            }
+            Err(error) => return Err(ImportsError::file("look at", &path)(error)),
+        };
         if offset != expected {
             return Err(ImportsError::Offset {
                 expected,
                 found: offset,
             });
         }
-        let mut upload = Upload::begin(core.clone(), job.number, id.to_owned(), offset);
-        upload.is_kept = true;
-        upload.write(&mut Estimate::new(job.format), body).await?;
+        let written = upload.write(&mut Estimate::new(job.format), body).await;
+        self.registry.touch(job.number, self.clock.now()).await?;
+        written?;
         if is_last {
             let records = counted(path, job.format).await?;
             return upload.finish(&job, records).await;
         }
         drop(upload);
-        let mut job = core.registry.job(id).await?;
-        core.add_upload(&mut job);
+        let mut job = self.registry.job(id).await?;
+        self.add_upload(&mut job);
         Ok(job)
     }
 }
@@ -162,15 +199,29 @@ struct Upload {
 }
 
 impl Upload {
-    fn begin(core: Arc<Core>, number: JobNumber, id: String, bytes: u64) -> Self {
+    /// Begins an upload; nobody else takes in anything of the job until it is dropped.
+    fn begin(
+        core: Arc<Core>,
+        number: JobNumber,
+        id: String,
+        bytes: u64,
+    ) -> Result<Self, ImportsError> {
         let state = Arc::new(Uploading {
             bytes: AtomicU64::new(bytes),
             cancelled: core.shutdown.child_token(),
         });
-        core.live.lock().uploading.insert(id.clone(), state.clone());
+        match core.live.lock().uploading.entry(id.clone()) {
+            Entry::Vacant(free) => drop(free.insert(state.clone())),
+            Entry::Occupied(_) => {
+                return Err(ImportsError::Busy {
+                    what: "pieces of one upload",
+                    max: 1,
+                });
+            }
+        }
         let path = core.upload_path(&id);
         let reason = "the upload broke off; send the file again".to_owned();
-        Upload {
+        Ok(Upload {
             core,
             number,
             id,
@@ -179,15 +230,19 @@ impl Upload {
             reason,
             is_kept: false,
             over: false,
-        }
+        })
     }
 
-    /// Writes the body behind what the file has and syncs it.
+    /// Writes the body where the upload stopped and syncs it.
     async fn write(&self, estimate: &mut Estimate, body: Body) -> Result<(), ImportsError> {
         let on_write = || ImportsError::file("write", &self.path);
         let mut options = tokio::fs::OpenOptions::new();
-        let opened = options.create(true).append(true).open(&self.path).await;
-        let file = opened.map_err(on_write())?;
+        let opened = options.create(true).truncate(false).write(true);
+        let mut file = opened.open(&self.path).await.map_err(on_write())?;
+        let bytes = self.state.bytes.load(Ordering::Relaxed);
+        file.set_len(bytes).await.map_err(on_write())?;
+        let found = file.seek(SeekFrom::Start(bytes)).await;
+        found.map_err(on_write())?;
         let mut file = tokio::io::BufWriter::with_capacity(limits::UPLOAD_BUFFER_BYTES, file);
         let cancelled = self.state.cancelled.clone();
         let receiving = self.receive(estimate, body, &mut file);
@@ -311,9 +366,15 @@ impl Core {
         // At most one per unfinished job; it ends with the file, the job or the process.
         tokio::spawn(async move {
             let _place = place;
-            let mut upload = Upload::begin(core.clone(), job.number, job.id.clone(), 0);
+            let begun = Upload::begin(core.clone(), job.number, job.id.clone(), 0);
+            let Ok(mut upload) = begun else {
+                return;
+            };
             let mut estimate = Estimate::new(job.format);
-            let fetched = match core.urls.check(job.source.as_deref().unwrap_or_default()) {
+            let fetched = match core
+                .urls
+                .check(job.source.as_deref().unwrap_or_default(), None)
+            {
                 Ok(url) => {
                     let most = core.config.upload_bytes_max.0;
                     let file = fetch::fetch(url, core.urls.clone(), most);

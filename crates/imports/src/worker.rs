@@ -13,7 +13,8 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base::TenantId;
-use streams::{Placed, ProduceBatch, ProducerSequence, Record};
+use bytes::Bytes;
+use streams::{Placed, ProduceBatch, ProducerSequence, Record, StreamsError};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::task::JoinHandle;
 
@@ -65,6 +66,18 @@ enum Outcome {
     State(JobState),
     /// The job was stopped, or is another process' now.
     Lost,
+    /// Its tenant is over its quotas, for so long.
+    Held(Duration),
+}
+
+/// What a job waits for after a slice.
+enum After {
+    /// Its turn.
+    Next,
+    /// Its tenant's quotas, for so long.
+    Held(Duration),
+    /// Another try, as there was this trouble.
+    Failed(String),
 }
 
 impl LiveJob {
@@ -108,6 +121,22 @@ impl Live {
         self.schedule.add(job.class, &job.tenant, number);
         true
     }
+
+    /// Lets a stopped job go on; true when a worker is to look.
+    pub fn go_on(&mut self, number: JobNumber) -> bool {
+        let is_stopped = |job: &&mut LiveJob| job.stopped;
+        let Some(job) = self.jobs.get_mut(&number).filter(is_stopped) else {
+            return false;
+        };
+        job.stopped = false;
+        if job.running {
+            // Its slice puts it back.
+            return false;
+        }
+        job.waits = false;
+        self.schedule.add(job.class, &job.tenant, number);
+        true
+    }
 }
 
 impl Core {
@@ -137,9 +166,21 @@ impl Core {
         if job.state != JobState::Running {
             return Ok(Outcome::Lost);
         }
-        let file = match picked.file {
-            Some(file) => file,
-            None => self.open_file(&job)?,
+        // Quotas are of topics.
+        let wait = match job.sink.has_topic() {
+            true => self.store.tenant_wait(&job.tenant)?,
+            false => Duration::ZERO,
+        };
+        if !wait.is_zero() {
+            return Ok(Outcome::Held(wait));
+        }
+        let file = match picked.file.map_or_else(|| self.open_file(&job), Ok) {
+            Ok(file) => file,
+            // Another's job is for that one, and nobody's for whoever has its file.
+            Err(error) if self.registry.is_shared() && self.is_elsewhere(&job, &error) => {
+                return Ok(Outcome::Lost);
+            }
+            Err(error) => return Err(error),
         };
         let token = match picked.token {
             Some(token) => token,
@@ -215,6 +256,15 @@ impl Core {
         })
     }
 
+    fn is_elsewhere(&self, job: &Job, error: &ImportsError) -> bool {
+        let is_missing = matches!(error, ImportsError::File { source, .. }
+            if source.kind() == std::io::ErrorKind::NotFound);
+        match &job.owner {
+            Some(owner) => *owner != self.node,
+            None => is_missing,
+        }
+    }
+
     fn open_file(&self, job: &Job) -> Result<Arc<File>, ImportsError> {
         let path = self.file_path(job);
         let file = File::open(&path).map_err(ImportsError::file("open", &path))?;
@@ -241,8 +291,10 @@ impl Core {
             return Ok(None);
         }
         // The sink needs the text too; the copy is of SLICE_BYTES_MAX bytes at most.
-        let record = |record: &SliceRecord| {
-            Record::of_value(record.body.clone()).with_key(record.id.clone())
+        let tenant = Bytes::copy_from_slice(job.tenant.as_str().as_bytes());
+        let record = |record: &SliceRecord| Record {
+            headers: vec![(TENANT_HEADER.to_owned(), Some(tenant.clone()))],
+            ..Record::of_value(record.body.clone()).with_key(record.id.clone())
         };
         let records = slice.records.iter().map(record).collect();
         let batch = ProduceBatch {
@@ -266,20 +318,26 @@ impl Core {
         cost: Cost,
         outcome: Result<Outcome, ImportsError>,
     ) {
-        let trouble = match outcome {
-            Ok(Outcome::State(JobState::Running)) => None,
+        let after = match outcome {
+            Ok(Outcome::State(JobState::Running)) => After::Next,
             Ok(Outcome::State(_)) => return self.end_job(number, cost, None).await,
             Ok(Outcome::Lost) => return self.let_go(number, cost),
-            Err(error) if error.may_retry() => Some(base::report(&error)),
+            Ok(Outcome::Held(wait)) => After::Held(wait),
+            Err(ImportsError::Store(StreamsError::TenantFull(tenant))) => {
+                let full = StreamsError::TenantFull(tenant);
+                return self.rest_job(number, cost, base::report(&full)).await;
+            }
+            Err(error) if error.may_retry() => After::Failed(base::report(&error)),
             Err(error) => return self.end_job(number, cost, Some(base::report(&error))).await,
         };
-        if let Some(trouble) = &trouble {
+        if let After::Failed(trouble) = &after {
             tracing::warn!(
                 job = number.0,
                 error = trouble,
                 "an import waits to try again"
             );
-            let noted = self.behind.note(number, trouble, self.clock.now()).await;
+            let now = self.clock.now();
+            let noted = self.behind.note(number, &self.node, trouble, now).await;
             if let Err(error) = noted {
                 tracing::warn!(
                     error = base::report(&error),
@@ -289,27 +347,28 @@ impl Core {
         }
         let pause = {
             let mut live = self.live.lock();
+            let waits = !matches!(after, After::Next);
             let stopped = live.jobs.get_mut(&number).is_none_or(|job| {
-                job.failures = if trouble.is_some() {
-                    job.failures + 1
-                } else {
-                    0
+                job.failures = match after {
+                    After::Failed(_) => job.failures + 1,
+                    After::Next | After::Held(_) => 0,
                 };
                 job.running = false;
-                job.waits = trouble.is_some();
+                job.waits = waits;
                 job.slice_over.notify_waiters();
                 job.stopped
             });
-            let again = trouble.is_none() && !stopped;
-            live.schedule.done(number, cost, again);
-            live.jobs
-                .get(&number)
-                .filter(|_| trouble.is_some() && !stopped)
-                .map(|job| {
-                    RETRY_PAUSE_MIN
-                        .saturating_mul(1 << job.failures.min(10))
-                        .min(limits::RETRY_PAUSE_MAX)
-                })
+            match after {
+                After::Held(_) => live.schedule.not_run(number),
+                _ => live.schedule.done(number, cost, !waits && !stopped),
+            }
+            let waiting = live.jobs.get(&number).filter(|_| waits && !stopped);
+            waiting.map(|job| match after {
+                After::Held(wait) => wait.min(limits::RETRY_PAUSE_MAX),
+                _ => RETRY_PAUSE_MIN
+                    .saturating_mul(1 << job.failures.min(10))
+                    .min(limits::RETRY_PAUSE_MAX),
+            })
         };
         if let Some(pause) = pause {
             let core = self.clone();
@@ -321,6 +380,22 @@ impl Core {
                 }
             });
         }
+    }
+
+    /// Pauses a job whose tenant has no room for its records.
+    async fn rest_job(&self, number: JobNumber, cost: Cost, reason: String) {
+        let now = self.clock.now();
+        let (from, to) = ([JobState::Running], JobState::Paused);
+        let paused = self.behind.change(number, &from, to, Some(&reason), now);
+        if let Err(error) = paused.await {
+            // Its row still says running, so that it is taken up again.
+            tracing::warn!(
+                job = number.0,
+                error = base::report(&error),
+                "an import was not paused"
+            );
+        }
+        self.let_go(number, cost);
     }
 
     /// Works no more on a job that was stopped or that another process has.
@@ -344,12 +419,9 @@ impl Core {
         if let Some(failure) = &failure {
             tracing::error!(job = number.0, error = failure, "an import failed");
             let now = self.clock.now();
-            let ended = self
-                .behind
-                .end(number, JobState::Failed, Some(failure), now)
-                .await;
+            let ended = self.behind.fail(number, &self.node, failure, now).await;
             if let Err(error) = ended {
-                // Its row still says running, so the next start takes it up again.
+                // Its row still says running, so that it is taken up again.
                 tracing::error!(error = base::report(&error), "the failure was not recorded");
             }
         }
@@ -363,8 +435,25 @@ impl Core {
         }
         if let Ok(job) = self.behind.job_numbered(number).await
             && job.state.has_ended()
+            // A failed one may be resumed.
+            && job.state != JobState::Failed
         {
             self.remove_file(&job.id);
+        }
+    }
+}
+
+impl Core {
+    /// Rests between bulk slices, until somebody waits for interactive work.
+    async fn rest(&self, rest: Duration) {
+        let until = Instant::now() + rest;
+        loop {
+            let woken = self.wake.notified();
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() || self.live.lock().schedule.is_waiting(Class::Interactive) {
+                return;
+            }
+            let _ = tokio::time::timeout(left, woken).await;
         }
     }
 }
@@ -401,38 +490,8 @@ pub(crate) async fn work(core: Arc<Core>) {
             };
             metrics::gauge!("thalweg_imports_bulk_share").set(share);
             if !rest.is_zero() {
-                core.shutdown
-                    .run_until_cancelled(tokio::time::sleep(rest))
-                    .await;
+                core.shutdown.run_until_cancelled(core.rest(rest)).await;
             }
-        }
-    }
-}
-
-/// On a shared database: lengthens this process' leases, and takes over the jobs of processes that
-/// are gone, where their files are at hand.
-pub(crate) async fn keep_leases(core: Arc<Core>) {
-    loop {
-        let sleep = tokio::time::sleep(limits::LEASE / 3);
-        if core.shutdown.run_until_cancelled(sleep).await.is_none() {
-            return;
-        }
-        let now = core.clock.now();
-        let kept = core
-            .registry
-            .keep_leases(&core.node, limits::LEASE, now)
-            .await;
-        let orphans = core.registry.orphans(now).await;
-        match (kept, orphans) {
-            (Ok(()), Ok(orphans)) => {
-                for job in orphans.iter().filter(|job| core.file_path(job).exists()) {
-                    core.enqueue(job);
-                }
-            }
-            (Err(error), _) | (_, Err(error)) => tracing::warn!(
-                error = base::report(&error),
-                "leases of imports were not renewed; it is tried again"
-            ),
         }
     }
 }
@@ -493,6 +552,8 @@ pub(crate) fn gauge(live: &Live) {
     metrics::gauge!("thalweg_imports_unfinished_jobs").set(live.jobs.len() as f64);
 }
 
+/// The header by which a record names its tenant, as the event store reads it.
+const TENANT_HEADER: &str = "thalweg.tenant";
 /// The first pause after a failed slice.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
 

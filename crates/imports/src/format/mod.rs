@@ -125,6 +125,15 @@ impl Layout {
         })
     }
 
+    /// How far the first line of a buffer goes that no record begins with, as what it opens does not
+    /// end within any buffer; for formats whose lines are looked at one by one then.
+    pub fn given_up(&self, buffer: &[u8]) -> Option<usize> {
+        match self {
+            Layout::Csv(_) => memchr::memchr(b'\n', buffer).map(|at| at + 1),
+            _ => None,
+        }
+    }
+
     /// Where the next record may begin in a buffer that begins inside of one; for records that are
     /// larger than any buffer.
     pub fn next(&self, buffer: &[u8]) -> Option<usize> {

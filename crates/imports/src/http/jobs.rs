@@ -2,13 +2,15 @@
 
 use std::sync::Arc;
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::{Path, State};
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
+use base::TenantId;
 use serde::Deserialize;
 use serde_json::{Value, json};
-use streams::TopicName;
+use streams::{Caller, StreamsError, TopicName};
 use uuid::Uuid;
 
 use super::{Parameters, answer, parameters, tenant, tenant_or_default};
@@ -39,6 +41,7 @@ pub(super) struct NewImport {
 #[serde(deny_unknown_fields)]
 pub(super) struct Listing {
     tenant: Option<String>,
+    after: Option<String>,
     limit: Option<u32>,
 }
 
@@ -62,15 +65,30 @@ pub(super) struct Retry {
     idempotency_key: Option<String>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Cancel {
+    #[serde(rename = "tenant")]
+    _tenant: Option<String>,
+    forget: Option<bool>,
+}
+
 type Service = State<Arc<Imports>>;
+
+/// Who calls, where logins are asked.
+type Known = Option<Extension<Caller>>;
 
 pub(super) async fn create(
     State(imports): Service,
     asked: Parameters<NewImport>,
+    known: Known,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ImportsError> {
-    let new = new_job(&imports, parameters(asked)?, &headers).await?;
+    let new = new_job(&imports, parameters(asked)?, known.as_ref(), &headers).await?;
+    if new.sink.has_topic() {
+        check_topic(&imports, known.as_ref(), &new.topic).await?;
+    }
     let (job, is_new) = imports.create(new, body).await?;
     Ok(answer(created(is_new), &job.to_json()))
 }
@@ -79,9 +97,11 @@ pub(super) async fn append(
     State(imports): Service,
     Path(id): Path<String>,
     asked: Parameters<Piece>,
+    known: Known,
     body: Body,
 ) -> Result<Response, ImportsError> {
     let piece = parameters(asked)?;
+    check_job(&imports, known.as_ref(), &id).await?;
     let is_last = piece.last.unwrap_or(false);
     let job = imports.append(&id, piece.offset, is_last, body).await?;
     Ok(answer(StatusCode::OK, &job.to_json()))
@@ -94,9 +114,13 @@ pub(super) async fn list(
     let asked = parameters(asked)?;
     let tenant = asked.tenant.as_deref().map(tenant).transpose()?;
     let count = asked.limit.unwrap_or(limits::LISTED_JOBS_MAX);
-    let jobs = imports.jobs(tenant.as_ref(), count).await?;
+    let count = count.min(limits::LISTED_JOBS_MAX);
+    let after = asked.after.as_deref();
+    let jobs = imports.jobs(tenant.as_ref(), after, count).await?;
+    let full = jobs.len() == usize::try_from(count).unwrap_or(usize::MAX);
+    let next = jobs.last().filter(|_| full).map(|job| job.id.clone());
     let jobs: Vec<Value> = jobs.iter().map(crate::Job::to_json).collect();
-    Ok(answer(StatusCode::OK, &json!({"jobs": jobs})))
+    Ok(answer(StatusCode::OK, &json!({"jobs": jobs, "next": next})))
 }
 
 pub(super) async fn job(
@@ -109,8 +133,12 @@ pub(super) async fn job(
 pub(super) async fn cancel(
     State(imports): Service,
     Path(id): Path<String>,
+    asked: Parameters<Cancel>,
 ) -> Result<Response, ImportsError> {
-    let job = imports.cancel(&id).await?;
+    let job = match parameters(asked)?.forget {
+        Some(true) => imports.forget(&id).await?,
+        _ => imports.cancel(&id).await?,
+    };
     Ok(answer(StatusCode::OK, &job.to_json()))
 }
 
@@ -140,7 +168,7 @@ pub(super) async fn journal(
     let entries = imports
         .journal(&id, asked.after.unwrap_or(0), count)
         .await?;
-    let full = entries.len() == usize::try_from(count).unwrap_or(usize::MAX);
+    let full = entries.len() >= usize::try_from(count.max(1)).unwrap_or(usize::MAX);
     let next = entries.last().filter(|_| full).map(|entry| entry.ordinal);
     Ok(answer(
         StatusCode::OK,
@@ -172,10 +200,12 @@ pub(super) async fn retry(
     State(imports): Service,
     Path(id): Path<String>,
     asked: Parameters<Retry>,
+    known: Known,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, ImportsError> {
     let key = key_of(parameters(asked)?.idempotency_key, &headers)?;
+    check_job(&imports, known.as_ref(), &id).await?;
     // A body is the repaired file; without one the rejected records are tried as they are.
     let repaired = (!http_body::Body::is_end_stream(&body)).then_some(body);
     let new_id = Uuid::new_v4().to_string();
@@ -191,9 +221,48 @@ fn created(is_new: bool) -> StatusCode {
     }
 }
 
+/// Refuses a job whose topic the caller may not write to: what it sends would go there.
+async fn check_job(
+    imports: &Imports,
+    known: Option<&Extension<Caller>>,
+    id: &str,
+) -> Result<(), ImportsError> {
+    if known.is_none() {
+        return Ok(());
+    }
+    let job = imports.job(id).await?;
+    match job.sink.has_topic() {
+        true => check_topic(imports, known, &job.topic).await,
+        false => Ok(()),
+    }
+}
+
+/// Refuses a topic that the caller may not have records sent to.
+async fn check_topic(
+    imports: &Imports,
+    known: Option<&Extension<Caller>>,
+    topic: &TopicName,
+) -> Result<(), ImportsError> {
+    if topic.is_internal() {
+        let name = topic.display();
+        let text = format!("'{name}' is the store's own; name another topic");
+        return Err(ImportsError::Invalid(text));
+    }
+    let Some(Extension(caller)) = known else {
+        return Ok(());
+    };
+    let found = match imports.core.store.topic(topic).await {
+        Ok(_) => true,
+        Err(StreamsError::UnknownTopic(_)) => false,
+        Err(error) => return Err(error.into()),
+    };
+    Ok(caller.check_work(topic, found)?)
+}
+
 async fn new_job(
     imports: &Imports,
     asked: NewImport,
+    known: Option<&Extension<Caller>>,
     headers: &HeaderMap,
 ) -> Result<NewJob, ImportsError> {
     let invalid = |text: String| ImportsError::Invalid(text);
@@ -211,7 +280,8 @@ async fn new_job(
         Some(name) => Class::named(name)
             .ok_or_else(|| invalid(format!("'{name}' is no class; use interactive or bulk")))?,
     };
-    let source = source(imports, &asked)?;
+    let member_of = known.and_then(|Extension(caller)| caller.tenant());
+    let source = source(imports, &asked, member_of.as_ref())?;
     let topic = asked.topic.unwrap_or_else(|| format!("imports-{tenant}"));
     let topic: TopicName = topic
         .parse()
@@ -266,7 +336,12 @@ async fn new_job(
 }
 
 /// Where the file is, unless it is the body: a file of the server's own, or a URL.
-fn source(imports: &Imports, asked: &NewImport) -> Result<Option<String>, ImportsError> {
+/// Who belongs to a tenant names one of the tenant's folder.
+fn source(
+    imports: &Imports,
+    asked: &NewImport,
+    of: Option<&TenantId>,
+) -> Result<Option<String>, ImportsError> {
     let invalid = |text: &str| ImportsError::Invalid(text.to_owned());
     match (&asked.path, &asked.url) {
         (Some(_), Some(_)) => Err(invalid("path and url are two files; name one")),
@@ -274,14 +349,14 @@ fn source(imports: &Imports, asked: &NewImport) -> Result<Option<String>, Import
             "resumable is for files that are sent; leave it out with path and url",
         )),
         (Some(path), None) => {
-            let path = imports.core.allowed_path(path)?;
+            let path = imports.core.allowed_path(path, of)?;
             let text = path.into_os_string().into_string();
             Ok(Some(text.map_err(|_| invalid("the path is not UTF-8"))?))
         }
         (None, Some(url)) if url.len() > limits::URL_BYTES_MAX => {
             Err(invalid("the url is longer than 2048 bytes"))
         }
-        (None, Some(url)) => Ok(Some(imports.core.urls.check(url)?.into())),
+        (None, Some(url)) => Ok(Some(imports.core.urls.check(url, of)?.into())),
         (None, None) => Ok(None),
     }
 }

@@ -100,6 +100,16 @@ impl Search {
         Ok(())
     }
 
+    /// Empties the index and has it filled from the sink; where that breaks off,
+    /// [`Search::prepare`] does it.
+    pub async fn refill(&self, registry: &Registry) -> Result<(), ImportsError> {
+        self.is_prepared.store(false, Ordering::Relaxed);
+        self.clear().await?;
+        registry.queue_all().await?;
+        self.is_prepared.store(true, Ordering::Relaxed);
+        Ok(())
+    }
+
     /// Says that there is something to index.
     pub fn wake(&self) {
         self.woken.notify_one();
@@ -118,8 +128,7 @@ impl Search {
         }
     }
 
-    /// Forgets everything.
-    pub async fn clear(&self) -> Result<(), ImportsError> {
+    async fn clear(&self) -> Result<(), ImportsError> {
         match &self.home {
             Home::File(file) => file.clear().await,
             Home::OpenSearch(server) => server.clear().await,

@@ -1,7 +1,9 @@
 //! Jobs as a whole: over HTTP, on the embedded store, through crashes.
 
+mod callers;
 mod damage;
 mod fetch;
+mod healing;
 mod opensearch;
 mod sinks;
 mod steering;
@@ -21,6 +23,7 @@ use sqlx::{ConnectOptions, Row};
 use streams::{ConsumerConfig, EventStore, Streams, StreamsConfig, TopicName};
 use tower::ServiceExt;
 
+use crate::limits;
 use crate::marc::tests::book;
 use crate::{Class, Imports, ImportsConfig, http};
 
@@ -33,11 +36,21 @@ struct Service {
 
 impl Service {
     async fn open(folder: &Path, config: ImportsConfig) -> Service {
+        Service::open_on(folder, config, |store| store).await
+    }
+
+    /// A service that sees the store as `seen` makes it.
+    async fn open_on(
+        folder: &Path,
+        config: ImportsConfig,
+        seen: impl FnOnce(Arc<dyn EventStore>) -> Arc<dyn EventStore>,
+    ) -> Service {
         let clock = Arc::new(SystemClock);
         let settings = StreamsConfig::default();
         let (streams, _) = Streams::open(&folder.join("streams"), settings, clock.clone()).unwrap();
         let store = streams.store();
-        let imports = Imports::open(&folder.join("imports"), config, store.clone(), clock)
+        let dir = folder.join("imports");
+        let imports = Imports::open(&dir, config, seen(store.clone()), clock)
             .await
             .unwrap();
         let router = http::routes(imports.clone());
@@ -395,6 +408,86 @@ async fn an_idempotency_key_makes_one_job_of_two_requests() {
         .await;
     let tenants = page["tenants"].as_array().unwrap();
     assert_eq!((tenants.len(), &tenants[0]["tenant"]), (1, &"u".into()));
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_idempotency_key_of_another_job_is_refused() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), ImportsConfig::default()).await;
+    let path = |rest: &str| format!("/api/v1/imports?idempotency_key=k&{rest}");
+    let (status, job) = service
+        .call("POST", &path("format=jsonl&topic=a"), "{}\n")
+        .await;
+    assert_eq!(status, 201, "{job}");
+    for other in ["format=csv&topic=a", "format=jsonl&topic=b"] {
+        let (status, error) = service.call("POST", &path(other), "{}\n").await;
+        assert_eq!(
+            (status, &error["error_code"]),
+            (422, &422.into()),
+            "{other}: {error}"
+        );
+    }
+    let (status, same) = service
+        .call("POST", &path("format=jsonl&topic=a"), "{}\n")
+        .await;
+    assert_eq!((status, &same["id"]), (200, &job["id"]), "{same}");
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_page_of_the_journal_ends_with_a_whole_record() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), ImportsConfig::default()).await;
+    let profile = r#"{"on_match": "skip"}"#;
+    let (status, told) = service
+        .call("PUT", "/api/v1/profiles/once?tenant=t", profile)
+        .await;
+    assert_eq!(status, 200, "{told}");
+    // Each is repaired, and the second time skipped too.
+    let mut record = book(1);
+    record.splice(0..5, *b"00000");
+    let file = record.repeat(3);
+    let id = service
+        .import("format=marc&tenant=t&profile=once", file)
+        .await;
+    service.ended(&id).await;
+    let whole = service.journal(&id).await;
+    assert_eq!(whole.len(), 5, "{whole:?}");
+    let mut paged = Vec::new();
+    let mut after = Value::from(0);
+    while !after.is_null() {
+        let path = format!("/api/v1/imports/{id}/journal?limit=2&after={after}");
+        let mut page = service.get(&path).await;
+        paged.append(page["entries"].as_array_mut().unwrap());
+        after = page["next"].take();
+    }
+    assert_eq!(paged, whole);
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_quote_that_never_closes_costs_its_own_row_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), ImportsConfig::default()).await;
+    let rows: String = (0..60_000)
+        .map(|n| format!("{n},the title number {n}\n"))
+        .collect();
+    let file = format!("id,title\n-1,\"a quote\n{rows}");
+    assert!(file.len() > limits::WINDOW_BYTES_MAX + (64 << 10));
+    let id = service
+        .import("format=csv&key=id&tenant=c&sink=records", file)
+        .await;
+    let job = service.ended(&id).await;
+    assert_eq!(
+        (&job["records_done"], &job["records_rejected"]),
+        (&60_000.into(), &1.into()),
+        "{job}"
+    );
+    let journal = service.journal(&id).await;
+    assert_eq!(journal[0]["reason"], "a quoted field does not end");
+    let rejects = service.text(&format!("/api/v1/imports/{id}/rejects")).await;
+    assert_eq!(rejects, "id,title\n-1,\"a quote\n");
     service.close().await;
 }
 

@@ -306,6 +306,19 @@ async fn what_is_written_in_parts_while_people_are_served_is_whole() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn ids_that_databases_take_for_one_are_one_record() {
+    on_every_database(|service| async move {
+        let lines = "{\"id\":\"a\\u0000\"}\n{\"id\":\"a\u{fffd}\"}\n{\"id\":\"b\"}\n";
+        let id = service.import("format=jsonl&key=id&tenant=t", lines).await;
+        let job = service.ended(&id).await;
+        let counts = ["records_done", "records_created"].map(|c| job[c].as_u64());
+        assert_eq!(counts, [Some(3), Some(2)], "{job}");
+        service.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_topic_alone_gets_the_records_of_a_job_that_asks_for_it() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::open(folder.path(), small_slices(20)).await;

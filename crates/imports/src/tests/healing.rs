@@ -1,0 +1,364 @@
+//! What breaks off in the middle is brought to its end, or put right: steering, uploads, failures.
+
+use std::task::Poll;
+
+use sql::test_servers::postgres;
+use sqlx::{Connection, SqliteConnection};
+
+use super::*;
+use crate::job::JobState;
+
+/// Another connection to a service's database.
+async fn beside(folder: &Path) -> SqliteConnection {
+    let path = folder.join("imports/imports.db");
+    let options = sqlx::sqlite::SqliteConnectOptions::new().filename(path);
+    options.connect().await.unwrap()
+}
+
+async fn run(folder: &Path, statement: &str) {
+    let mut connection = beside(folder).await;
+    let statement = sqlx::AssertSqlSafe(statement.to_owned());
+    sqlx::query(statement)
+        .execute(&mut connection)
+        .await
+        .unwrap();
+    connection.close().await.unwrap();
+}
+
+/// Has the database refuse what a trigger's words say.
+async fn refuse(folder: &Path, when: &str) {
+    let trigger = format!("CREATE TRIGGER broken {when} BEGIN SELECT RAISE(ABORT, 'broken'); END");
+    run(folder, &trigger).await;
+}
+
+async fn mend(folder: &Path) {
+    run(folder, "DROP TRIGGER broken").await;
+}
+
+async fn state_is(service: &Service, id: &str, state: &str) -> Value {
+    let deadline = Instant::now() + Duration::from_secs(60);
+    loop {
+        let job = service.get(&format!("/api/v1/imports/{id}")).await;
+        if job["state"] == state {
+            return job;
+        }
+        assert!(Instant::now() < deadline, "the job is not {state}: {job}");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_was_steered_by_somebody_who_is_gone_is_steered_to_the_end() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(1)).await;
+    let id = service.import("format=marc&topic=t", books(0..4_000)).await;
+    let path = format!("/api/v1/imports/{id}/pause");
+    {
+        // Whoever asks is gone after the first look.
+        let mut call = Box::pin(service.post(&path));
+        let once = std::future::poll_fn(|context| Poll::Ready(call.as_mut().poll(context)));
+        assert!(once.await.is_pending());
+    }
+    state_is(&service, &id, "paused").await;
+    let (status, job) = service.post(&format!("/api/v1/imports/{id}/resume")).await;
+    assert_eq!(status, 200, "{job}");
+    assert_eq!(service.ended(&id).await["records_done"], 4_000);
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_that_could_not_be_paused_or_cancelled_goes_on() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(2)).await;
+    let id = service.import("format=marc&topic=t", books(0..2_000)).await;
+    let path = format!("/api/v1/imports/{id}");
+    refuse(
+        folder.path(),
+        "BEFORE UPDATE ON import_jobs WHEN NEW.state IN ('paused', 'cancelled')",
+    )
+    .await;
+    let (status, error) = service.post(&format!("{path}/pause")).await;
+    assert_eq!(status, 500, "{error}");
+    let (status, error) = service.call("DELETE", &path, Body::empty()).await;
+    assert_eq!(status, 500, "{error}");
+    let job = service.ended(&id).await;
+    assert_eq!(
+        (&job["state"], &job["records_done"]),
+        (&"completed".into(), &2_000.into()),
+        "{job}"
+    );
+    let topic = service.topic("t").await;
+    assert!(topic.len() == 2_000 && topic.values().all(|n| *n == 1));
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn pauses_and_resumes_of_many_at_once_leave_no_job_behind() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(2)).await;
+    let id = service.import("format=marc&topic=t", books(0..3_000)).await;
+    let path = format!("/api/v1/imports/{id}");
+    for _ in 0..20 {
+        let (pause, resume) = (format!("{path}/pause"), format!("{path}/resume"));
+        let (one, two, three, four) = tokio::join!(
+            service.post(&pause),
+            service.post(&resume),
+            service.post(&pause),
+            service.post(&resume)
+        );
+        for (status, told) in [one, two, three, four] {
+            assert!([200, 409].contains(&status), "{status} {told}");
+        }
+    }
+    if service.get(&path).await["state"] == "paused" {
+        let (status, job) = service.post(&format!("{path}/resume")).await;
+        assert_eq!(status, 200, "{job}");
+    }
+    assert_eq!(service.ended(&id).await["records_done"], 3_000);
+    let topic = service.topic("t").await;
+    assert!(topic.len() == 3_000 && topic.values().all(|n| *n == 1));
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_of_which_this_process_lost_sight_is_taken_up_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(2)).await;
+    let id = service.import("format=marc&topic=t", books(0..1_000)).await;
+    let core = &service.imports.core;
+    let job = core.registry.job(&id).await.unwrap();
+    // As where a failure was not recorded, or an upload ended before the job was let run.
+    let over = core
+        .live
+        .lock()
+        .jobs
+        .get_mut(&job.number)
+        .and_then(|live| live.stop());
+    if let Some(over) = over {
+        let _ = tokio::time::timeout(Duration::from_millis(200), over.notified()).await;
+    }
+    core.live.lock().jobs.remove(&job.number);
+    // It looks by itself.
+    assert_eq!(service.ended(&id).await["records_done"], 1_000);
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_failed_job_is_resumed_where_it_failed() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(10)).await;
+    let when = "BEFORE INSERT ON import_records WHEN NEW.id = '00000077'";
+    refuse(folder.path(), when).await;
+    let id = service
+        .import("format=marc&topic=t&tenant=t", books(0..200))
+        .await;
+    let path = format!("/api/v1/imports/{id}");
+    let job = service.ended(&id).await;
+    assert_eq!(
+        (&job["state"], &job["records_done"]),
+        (&"failed".into(), &70.into()),
+        "{job}"
+    );
+    mend(folder.path()).await;
+    // Over a restart too.
+    service.close().await;
+    let service = Service::open(folder.path(), small_slices(10)).await;
+    let (status, job) = service.post(&format!("{path}/resume")).await;
+    assert_eq!((status, &job["state"]), (200, &"running".into()), "{job}");
+    let job = service.ended(&id).await;
+    assert_eq!(
+        (&job["state"], &job["records_done"], &job["error"]),
+        (&"completed".into(), &200.into(), &Value::Null),
+        "{job}"
+    );
+    let topic = service.topic("t").await;
+    assert!(topic.len() == 200 && topic.values().all(|n| *n == 1));
+    let files = std::fs::read_dir(folder.path().join("imports/uploads"));
+    assert_eq!(files.unwrap().count(), 0);
+    // One whose file never arrived has nothing to go on with.
+    let broken = Body::new(http_body_util::StreamBody::new(Breaking(false)));
+    let broken = service
+        .call("POST", "/api/v1/imports?format=jsonl", broken)
+        .await;
+    assert_eq!(broken.0, 400);
+    let jobs = service.get("/api/v1/imports").await;
+    let failed = jobs["jobs"][0]["id"].as_str().unwrap();
+    let (status, error) = service
+        .post(&format!("/api/v1/imports/{failed}/resume"))
+        .await;
+    assert_eq!(status, 409, "{error}");
+    service.close().await;
+}
+
+/// Two processes on one server: whoever is asked, the one that has the file goes on.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_is_resumed_at_the_process_that_has_not_its_file() {
+    let address = postgres().new_database().await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = ImportsConfig {
+        database: Some(address.into()),
+        ..small_slices(5)
+    };
+    let (one, two) = (folder.path().join("one"), folder.path().join("two"));
+    let first = Service::open(&one, config.clone()).await;
+    let second = Service::open(&two, config).await;
+    let id = first
+        .import("format=marc&tenant=t&sink=records", books(0..2_000))
+        .await;
+    let path = format!("/api/v1/imports/{id}");
+    let (status, job) = second.post(&format!("{path}/pause")).await;
+    assert_eq!(status, 200, "{job}");
+    let (status, job) = second.post(&format!("{path}/resume")).await;
+    assert_eq!(status, 200, "{job}");
+    // What a process cannot do that the job does not belong to is no end of it.
+    let registry = &second.imports.core.registry;
+    let job = registry.job(&id).await.unwrap();
+    let now = base::UnixMillis(0);
+    registry
+        .lease(job.number, "first", Duration::from_secs(1), now)
+        .await
+        .unwrap();
+    let failed = registry.fail(job.number, "second", "asleep", now).await;
+    assert!(!failed.unwrap(), "another process' job was ended");
+    let job = second.ended(&id).await;
+    assert_eq!(
+        (&job["state"], &job["records_done"]),
+        (&"completed".into(), &2_000.into()),
+        "{job}"
+    );
+    let upload = first.import("format=marc&resumable=true", "").await;
+    let piece = format!("/api/v1/imports/{upload}/file?offset=0");
+    let (status, error) = second.call("PATCH", &piece, "x").await;
+    assert_eq!(status, 409, "{error}");
+    second.close().await;
+    first.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_piece_that_is_sent_twice_at_once_is_taken_once() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), ImportsConfig::default()).await;
+    for _ in 0..20 {
+        let id = service.import("format=jsonl&resumable=true", "").await;
+        let path = format!("/api/v1/imports/{id}/file?offset=0");
+        let lines = "{\"id\":1}\n".repeat(1_000);
+        let (one, two) = tokio::join!(
+            service.call("PATCH", &path, lines.clone()),
+            service.call("PATCH", &path, lines.clone())
+        );
+        let mut statuses = [one.0, two.0];
+        statuses.sort_unstable();
+        assert_eq!(statuses[0], 200, "{one:?} {two:?}");
+        assert!([409, 429].contains(&statuses[1]), "{one:?} {two:?}");
+        let upload = folder.path().join("imports/uploads").join(&id);
+        let found = std::fs::read_to_string(upload).unwrap();
+        assert!(found == lines, "{} bytes", found.len());
+    }
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn old_uploads_and_jobs_are_swept_and_others_are_not() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), ImportsConfig::default()).await;
+    let uploads = folder.path().join("imports/uploads");
+    let (left, resumed) = (
+        service.import("format=jsonl&resumable=true", "").await,
+        service.import("format=jsonl&resumable=true", "").await,
+    );
+    let (old, new) = (
+        service.import("format=jsonl", "{}\nnothing\n").await,
+        service.import("format=jsonl", "{}\nnothing\n").await,
+    );
+    for id in [&old, &new] {
+        service.ended(id).await;
+    }
+    service.indexed().await;
+    let never = format!("UPDATE import_jobs SET updated_ms = 1 WHERE id <> '{new}'");
+    run(folder.path(), &never).await;
+    let piece = format!("/api/v1/imports/{resumed}/file?offset=0");
+    assert_eq!(service.call("PATCH", &piece, "{}\n").await.0, 200);
+    service.imports.core.sweep().await.unwrap();
+    let job = service.get(&format!("/api/v1/imports/{left}")).await;
+    assert_eq!(job["state"], "failed", "{job}");
+    assert!(!uploads.join(&left).exists() && uploads.join(&resumed).exists());
+    let job = service.get(&format!("/api/v1/imports/{resumed}")).await;
+    assert_eq!(job["state"], JobState::Uploading.name(), "{job}");
+    let (status, _) = service
+        .call("GET", &format!("/api/v1/imports/{old}"), Body::empty())
+        .await;
+    assert_eq!(status, 404);
+    assert_eq!(service.journal(&new).await.len(), 1);
+    let mut connection = beside(folder.path()).await;
+    for table in ["import_journal", "import_slices"] {
+        let count = format!("SELECT count(DISTINCT job) FROM {table}");
+        let count = sqlx::query_scalar::<_, i64>(sqlx::AssertSqlSafe(count));
+        assert_eq!(
+            count.fetch_one(&mut connection).await.unwrap(),
+            1,
+            "{table}"
+        );
+    }
+    // Its records stay.
+    assert_eq!(sink(folder.path(), "default").await.len(), 2);
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_are_listed_in_pages_and_forgotten_when_asked() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), ImportsConfig::default()).await;
+    let mut ids = Vec::new();
+    for _ in 0..3 {
+        let id = service.import("format=jsonl&tenant=t", "{}\n").await;
+        service.ended(&id).await;
+        ids.push(id);
+    }
+    let path = "/api/v1/imports?tenant=t&limit=2";
+    let page = service.get(path).await;
+    assert_eq!(page["next"], ids[1].as_str(), "{page}");
+    let page = service.get(&format!("{path}&after={}", ids[1])).await;
+    let jobs = page["jobs"].as_array().unwrap();
+    assert_eq!(
+        (jobs.len(), &jobs[0]["id"], &page["next"]),
+        (1, &ids[0].as_str().into(), &Value::Null),
+        "{page}"
+    );
+    let forget = |id: &str| format!("/api/v1/imports/{id}?forget=true");
+    let (status, job) = service
+        .call("DELETE", &forget(&ids[0]), Body::empty())
+        .await;
+    assert_eq!(
+        (status, &job["id"]),
+        (200, &ids[0].as_str().into()),
+        "{job}"
+    );
+    let (status, _) = service
+        .call("DELETE", &forget(&ids[0]), Body::empty())
+        .await;
+    assert_eq!(status, 404);
+    let id = service.import("format=jsonl&resumable=true", "").await;
+    let (status, error) = service.call("DELETE", &forget(&id), Body::empty()).await;
+    assert_eq!(status, 409, "{error}");
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_whose_rebuilding_broke_off_is_filled_all_the_same() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), ImportsConfig::default()).await;
+    let lines = "{\"id\":1,\"title\":\"history\"}\n";
+    let id = service.import("format=jsonl&key=id", lines).await;
+    service.ended(&id).await;
+    service.indexed().await;
+    refuse(folder.path(), "BEFORE INSERT ON import_index_queue").await;
+    let (status, error) = service.post("/api/v1/search/rebuild").await;
+    assert_eq!(status, 500, "{error}");
+    mend(folder.path()).await;
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while service.get("/api/v1/search?q=history").await["total"] != 1 {
+        assert!(Instant::now() < deadline, "the index stays empty");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    service.close().await;
+}
