@@ -208,6 +208,27 @@ impl SqlError {
         )
     }
 
+    /// Whether the database's own state is in the way rather than the statement: it is read-only for
+    /// the moment, as after a failover, lacks something, or somebody stopped the statement (SQLSTATE
+    /// classes 53, 57 and 58). Worth a retry after a while.
+    pub fn is_of_server(&self) -> bool {
+        match self {
+            SqlError::ReadOnly { .. } => true,
+            SqlError::Statement {
+                source: sqlx::Error::Database(error),
+                ..
+            } => {
+                let is_file = error.try_downcast_ref::<sqlx::sqlite::SqliteError>();
+                let code = error.code().unwrap_or_default();
+                is_file.is_none()
+                    && ["53", "57", "58"]
+                        .iter()
+                        .any(|class| code.starts_with(class))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether a row with this key is there already.
     pub fn is_unique_violation(&self) -> bool {
         match self {

@@ -82,14 +82,14 @@ pub fn without_password(address: &str) -> String {
     let Some((scheme, rest)) = address.split_once("://") else {
         return "…".to_owned();
     };
-    let rest = rest.split(['?', '#']).next().unwrap_or_default();
-    // A password may hold anything, an @ too.
+    // A password may hold anything, an @ and what begins parameters too; so may parameters.
+    let bare = |text: &str| text.split(['?', '#']).next().unwrap_or_default().to_owned();
     match rest.rsplit_once('@') {
         Some((login, host)) => {
-            let user = login.split(':').next().unwrap_or_default();
-            format!("{scheme}://{user}@{host}")
+            let user = login.split([':', '?', '#']).next().unwrap_or_default();
+            format!("{scheme}://{user}@{}", bare(host))
         }
-        None => format!("{scheme}://{rest}"),
+        None => format!("{scheme}://{}", bare(rest)),
     }
 }
 
@@ -117,12 +117,18 @@ mod tests {
             "mysql://ada:s3cret@db.example.org/fleet",
             "mariadb://ada:s3cret@db.example.org/fleet",
             "postgres://ada@db.example.org/fleet?password=s3cret",
+            "postgres://ada:s3cret%23@db.example.org/fleet",
         ] {
             let shown = shown(address);
             assert!(!shown.contains("s3cret"), "{shown}");
             assert!(shown.contains("ada@db.example.org"), "{shown}");
         }
         assert_eq!(without_password("nonsense:s3cret"), "…");
+        // Signs that ought to be written as %23, %3F and %40.
+        for odd in ["s3c#ret", "s3c?ret", "s3c@ret", "s3c#r@t"] {
+            let shown = without_password(&format!("postgres://ada:{odd}@db.example.org/x"));
+            assert_eq!(shown, "postgres://ada@db.example.org/x");
+        }
         let odd = "redis://ada:s3cret@db.example.org";
         let error = Place::read(Some(odd), Path::new("x")).unwrap_err();
         assert!(!base::report(&error).contains("s3cret"), "{error}");

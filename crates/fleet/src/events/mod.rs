@@ -162,6 +162,8 @@ impl Event {
             Some(source) => format!("{source}: {text}"),
             None => text.to_owned(),
         };
+        // Agents write what they like, and people read it in a terminal.
+        message = message.replace(|c: char| c.is_control() && !c.is_whitespace(), "\u{fffd}");
         truncate(&mut message, limits::DETAILS_BYTES_MAX);
         let level = bulletin.level.as_deref().unwrap_or_default();
         let about = format!("bulletin {at}");
