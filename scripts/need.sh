@@ -6,6 +6,10 @@ RUST_LEAST=1.91
 say() { printf '%s\n' "$*" >&2; }
 stop() { say "stopped: $*"; exit 1; }
 
+# The system's own interfaces are used: files, processes, sockets.
+[ "$(uname -s)" = Linux ] ||
+    stop "Thalweg runs on Linux; on this system in a virtual machine or container of it"
+
 # need COMMAND PACKAGE...: COMMAND must be there, or the Debian packages that bring it.
 need() {
     command -v "$1" >/dev/null 2>&1 && return 0

@@ -69,39 +69,67 @@ export interface Snapshot {
   fleet: FleetTotals | null;
   /** The first few. */
   agents: Agent[];
-  topics: Topic[];
-  statements: Statement[];
+  topics: Busiest<Topic>;
+  statements: Busiest<Statement>;
   jobs: Job[];
+  /** Why parts are empty that this process runs: the caller may not see them, or they do not answer. */
+  withheld: string[];
+}
+
+/** The busiest of a kind, as many as a page can show, and figures of all. */
+export interface Busiest<T> {
+  shown: T[];
+  count: number;
+  /** Records or events that went in. */
+  total: number;
 }
 
 /** Reads everything that the page shows; a part that this process does not run reads as empty. */
 export async function readSnapshot(signal: AbortSignal): Promise<Snapshot> {
+  const withheld: string[] = [];
+  const readPart = async <T>(path: string, absent: T): Promise<T> => {
+    try {
+      return await read<T>(path, signal);
+    } catch (error) {
+      // Who is asked to log in sees nothing at all; a process that does not answer is not there.
+      if (!(error instanceof Refusal) || error.status === 401) {
+        throw error;
+      }
+      if (error.status !== 404) {
+        withheld.push(error.message);
+      }
+      return absent;
+    }
+  };
   const [status, fleet, agents, topics, statements, imports] = await Promise.all([
     read<Status>("api/v1/status", signal),
-    readPart<FleetTotals | null>("api/v1/fleet", null, signal),
-    readPart<{ agents: Agent[] }>("api/v1/agents?limit=20", { agents: [] }, signal),
-    readPart<{ topics: Topic[] }>("api/v1/topics", { topics: [] }, signal),
-    readPart<{ statements: Statement[] }>("api/v1/statements", { statements: [] }, signal),
-    readPart<{ jobs: Job[] }>("api/v1/imports", { jobs: [] }, signal),
+    readPart<FleetTotals | null>("api/v1/fleet", null),
+    readPart<{ agents: Agent[] }>("api/v1/agents?limit=20", { agents: [] }),
+    readPart<{ topics: Topic[] }>("api/v1/topics", { topics: [] }),
+    readPart<{ statements: Statement[] }>("api/v1/statements", { statements: [] }),
+    readPart<{ jobs: Job[] }>("api/v1/imports", { jobs: [] }),
   ]);
   return {
     at_ms: performance.now(),
     status,
     fleet,
     agents: agents.agents,
-    topics: topics.topics,
-    statements: statements.statements,
-    jobs: imports.jobs,
+    topics: busiest(topics.topics, (topic) => topic.records_in_total),
+    statements: busiest(statements.statements, (statement) => statement.received_total),
+    jobs: [...imports.jobs.filter(isOpen), ...imports.jobs.filter((job) => !isOpen(job))].slice(0, SHOWN_MAX),
+    withheld: [...new Set(withheld)],
   };
 }
 
-async function readPart<T>(path: string, absent: T, signal: AbortSignal): Promise<T> {
-  try {
-    return await read<T>(path, signal);
-  } catch (error) {
-    if (error instanceof Refusal && error.status === 404) {
-      return absent;
-    }
-    throw error;
-  }
+/** Whether a job is still to be heard of; those go first where not all fit. */
+function isOpen(job: Job): boolean {
+  return job.state === "uploading" || job.state === "running" || job.state === "paused";
 }
+
+function busiest<T>(all: T[], taken: (one: T) => number): Busiest<T> {
+  const shown = all.length <= SHOWN_MAX ? all : [...all].sort((a, b) => taken(b) - taken(a)).slice(0, SHOWN_MAX);
+  return { shown, count: all.length, total: all.reduce((sum, one) => sum + taken(one), 0) };
+}
+
+/** Rows of one table: more cannot be drawn every second, nor read. */
+const SHOWN_MAX = 100;

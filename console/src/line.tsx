@@ -4,6 +4,7 @@ import { useEffect, useState } from "react";
 
 import { readSnapshot } from "./api";
 import type { Snapshot } from "./api";
+import { reason, Refusal } from "./ask";
 import { count, rate } from "./format";
 import { Trouble } from "./parts";
 import { RatePlot } from "./plot";
@@ -23,13 +24,14 @@ export function LinePage() {
     return <main><p className="empty">{view.error ?? "Reading…"}</p></main>;
   }
   const { snapshot, rates } = view;
-  const busiest = [...snapshot.topics]
+  const busiest = [...snapshot.topics.shown]
     .sort((a, b) => b.records_in_total - a.records_in_total)
     .slice(0, LINES_MAX);
-  const statements = snapshot.statements.slice(0, LINES_MAX);
+  const statements = snapshot.statements.shown.slice(0, LINES_MAX);
   return (
     <main>
       <Trouble text={view.error} />
+      {snapshot.withheld.map((why) => <p key={why} className="empty">A part is not shown: {why}</p>)}
       <Course snapshot={snapshot} rates={rates} />
       <div className="plots">
         <figure>
@@ -60,8 +62,8 @@ function Course({ snapshot, rates }: { snapshot: Snapshot; rates: Rates }) {
       {snapshot.status.mqtt !== null && (
         <Station href="#statements" name="MQTT" figure={plural(snapshot.status.mqtt.clients_connected, "client")} counter={mqttIn} unit="messages/s" rates={rates} />
       )}
-      <Station href="#topics" name="Topics" figure={plural(snapshot.topics.length, "topic")} counter={allRecords} unit="records/s" rates={rates} />
-      <Station href="#statements" name="Statements" figure={plural(snapshot.statements.length, "statement")} counter={allStatementsIn} unit="events/s" rates={rates} />
+      <Station href="#topics" name="Topics" figure={plural(snapshot.topics.count, "topic")} counter={allRecords} unit="records/s" rates={rates} />
+      <Station href="#statements" name="Statements" figure={plural(snapshot.statements.count, "statement")} counter={allStatementsIn} unit="events/s" rates={rates} />
       <Station href="#/imports" name="Imports" beside figure={`${running} running`} counter={null} unit="" rates={rates} />
     </nav>
   );
@@ -96,8 +98,8 @@ function useLiveView(): View {
           if (abort.signal.aborted) {
             return;
           }
-          const reason = error instanceof Error ? error.message : String(error);
-          setView((old) => ({ ...old, error: `No answer from the server: ${reason}` }));
+          const told = error instanceof Refusal ? error.message : `No answer from the server: ${reason(error)}`;
+          setView((old) => ({ ...old, error: told }));
         }
       }
       timer = window.setTimeout(() => void poll(), POLL_MS);

@@ -36,7 +36,7 @@ export function Login({ needs_login }: { needs_login: boolean }) {
         window.location.reload();
         return;
       }
-      timer = window.setTimeout(() => void goOn(), Math.max(again_ms, LEAST_MS));
+      timer = window.setTimeout(() => void goOn(), Math.min(Math.max(again_ms, LEAST_MS), TIMER_MS_MAX));
     };
     void goOn();
     return () => window.clearTimeout(timer);
@@ -70,6 +70,8 @@ async function renew(): Promise<number | null> {
 /** When to ask again after the server did not answer, and at the earliest, in milliseconds. */
 const RETRY_MS = 15_000;
 const LEAST_MS = 1_000;
+// A browser's timer of more fires at once.
+const TIMER_MS_MAX = 2 ** 31 - 1;
 
 function hostOf(address: string): string {
   try {

@@ -56,23 +56,19 @@ export const allStatementsIn: CounterKey = "statements.in";
 
 function counters(snapshot: Snapshot): Map<CounterKey, number> {
   const totals = new Map<CounterKey, number>();
-  let records = 0;
-  for (const topic of snapshot.topics) {
+  for (const topic of snapshot.topics.shown) {
     totals.set(topicRecords(topic.name), topic.records_in_total);
     if (topic.bytes_in_total !== null) totals.set(topicBytes(topic.name), topic.bytes_in_total);
-    records += topic.records_in_total;
   }
-  let received = 0;
-  for (const statement of snapshot.statements) {
+  for (const statement of snapshot.statements.shown) {
     totals.set(statementIn(statement.id), statement.received_total);
     totals.set(statementOut(statement.id), statement.emitted_total);
-    received += statement.received_total;
   }
   for (const job of snapshot.jobs) {
     totals.set(jobRecords(job.id), job.records_done);
   }
-  totals.set(allRecords, records);
-  totals.set(allStatementsIn, received);
+  totals.set(allRecords, snapshot.topics.total);
+  totals.set(allStatementsIn, snapshot.statements.total);
   if (snapshot.fleet !== null) {
     totals.set(heartbeats, snapshot.fleet.heartbeats_total);
   }

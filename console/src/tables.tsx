@@ -1,6 +1,6 @@
 // What lives in the process, a table each: agents, topics, statements, jobs.
 
-import type { Statement, Topic } from "./api";
+import type { Busiest, Statement, Topic } from "./api";
 import type { Agent } from "./fleet/types";
 import { age, bytes, count, rate } from "./format";
 import { JobProgress, StateBadge } from "./imports/jobs";
@@ -34,14 +34,19 @@ export function AgentsTable({ agents, all, now_ms }: { agents: Agent[]; all: num
   );
 }
 
-export function TopicsTable({ topics, rates }: { topics: Topic[]; rates: Rates }) {
+/** How many there are, and that only the busiest are shown. */
+function ofAll({ shown, count: all }: Busiest<unknown>): string {
+  return shown.length === all ? count(all) : `the ${shown.length} busiest of ${count(all)}`;
+}
+
+export function TopicsTable({ topics, rates }: { topics: Busiest<Topic>; rates: Rates }) {
   return (
-    <Section id="topics" title="Topics" empty="No topic yet; the first producer makes one." size={topics.length}>
+    <Section id="topics" title="Topics" empty="No topic yet; the first producer makes one." size={topics.shown.length} note={ofAll(topics)}>
       <thead>
         <tr><th>Topic</th><th className="number">Partitions</th><th className="number">Records/s</th><th className="number">Bytes/s</th><th className="number">Records</th><th className="number">Stored</th></tr>
       </thead>
       <tbody>
-        {topics.map((topic) => (
+        {topics.shown.map((topic) => (
           <tr key={topic.name} data-id={topic.name}>
             <td>{topic.name}{topic.wire_name !== topic.name && <Sub>{topic.wire_name}</Sub>}</td>
             <td className="number">{topic.partitions}</td>
@@ -56,14 +61,14 @@ export function TopicsTable({ topics, rates }: { topics: Topic[]; rates: Rates }
   );
 }
 
-export function StatementsTable({ statements, rates }: { statements: Statement[]; rates: Rates }) {
+export function StatementsTable({ statements, rates }: { statements: Busiest<Statement>; rates: Rates }) {
   return (
-    <Section id="statements" title="Statements" empty="No statement runs; add one with `thalweg statements add`." size={statements.length}>
+    <Section id="statements" title="Statements" empty="No statement runs; add one with `thalweg statements add`." size={statements.shown.length} note={ofAll(statements)}>
       <thead>
         <tr><th>Statement</th><th>State</th><th className="number">In/s</th><th className="number">Out/s</th><th className="number">In</th><th className="number">Out</th><th className="number">Late</th><th className="number">Errors</th></tr>
       </thead>
       <tbody>
-        {statements.map((statement) => (
+        {statements.shown.map((statement) => (
           <tr key={statement.id} data-id={statement.id}>
             <td><a href={address(["statements", statement.id])}>{statement.name ?? statement.id}</a><Sub><code>{statement.text}</code></Sub></td>
             <td><Badge kind={statement.error === null ? "good" : "bad"}>{statement.status}</Badge><Sub>{statement.error}</Sub></td>

@@ -71,6 +71,7 @@ await withPage(async (page, troubles) => {
   await page.locator("#jobs tbody tr", { hasText: "second.jsonl" }).waitFor();
   await page.screenshot({ path: screenshot, fullPage: true });
   await page.locator("#jobs tbody tr", { hasText: "second.jsonl" }).getByRole("link", { name: "second.jsonl" }).click();
+  page.once("dialog", (dialog) => void dialog.accept());
   await button(page, "Cancel").click();
   await page.locator(".badge", { hasText: "cancelled" }).waitFor();
   assert.equal((await api(`imports/${other}`)).state, "cancelled");

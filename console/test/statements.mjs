@@ -71,6 +71,7 @@ await withPage(async (page, troubles) => {
   // The browser reports the refusal too.
   troubles.length = 0;
 
+  page.once("dialog", (dialog) => void dialog.accept());
   await button(page, "Remove").click();
   await page.getByText("No statement runs yet").waitFor();
   assert.deepEqual(troubles.filter((one) => !one.includes("404")), [], "the pages reported errors");

@@ -31,6 +31,11 @@ export function RolloutCard({ rollout, at_ms, versions, again }: Props) {
     }
     again();
   };
+  const back = () => {
+    if (window.confirm(`${progress.reached} agents get the flow before again, all at once.`)) {
+      void wish("rollback");
+    }
+  };
   const waiting = Math.max(0, progress.agents - progress.deployed - progress.failed - progress.pending - progress.offline);
   return (
     <figure id="rollout">
@@ -52,7 +57,7 @@ export function RolloutCard({ rollout, at_ms, versions, again }: Props) {
         {rollout.state === "running" && <button type="button" onClick={() => void wish("pause")}>Pause</button>}
         {(rollout.state === "paused" || rollout.state === "halted") && <button type="button" onClick={() => void wish("resume")}>Resume</button>}
         {OPEN.has(rollout.state) && <button type="button" onClick={() => void wish("abort")}>Stop here</button>}
-        {rollout.state !== "rolled_back" && rollout.previous_flow_id !== null && <button type="button" className="grave" onClick={() => void wish("rollback")}>Back to the flow before</button>}
+        {rollout.state !== "rolled_back" && rollout.previous_flow_id !== null && <button type="button" className="grave" onClick={back}>Back to the flow before</button>}
       </div>
     </figure>
   );

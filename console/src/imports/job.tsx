@@ -60,11 +60,16 @@ function Steering({ of, act }: { of: Job; act: (method: string, step: string) =>
   if (hasEnded(of)) {
     return null;
   }
+  const cancel = () => {
+    if (window.confirm(`${of.name} is cancelled for good; what it has imported stays.`)) {
+      act("DELETE", "");
+    }
+  };
   return (
     <div className="actions">
       {isRunning && <button type="button" onClick={() => act("POST", "/pause")}>Pause</button>}
       {of.state === "paused" && <button type="button" onClick={() => act("POST", "/resume")}>Resume</button>}
-      <button type="button" className="grave" onClick={() => act("DELETE", "")}>Cancel</button>
+      <button type="button" className="grave" onClick={cancel}>Cancel</button>
     </div>
   );
 }

@@ -60,6 +60,9 @@ export function StatementPage({ id }: { id: string }) {
     asked.again();
   };
   const remove = async () => {
+    if (!window.confirm(`${statement.name ?? statement.id} goes, with its windows and all that it has counted.`)) {
+      return;
+    }
     await send("DELETE", path);
     go(address(["statements"]));
   };

@@ -44,6 +44,11 @@ function useRows(id: string): Seen {
     const follow = async () => {
       let next: number | null = null;
       while (!abort.signal.aborted) {
+        if (document.hidden) {
+          // Nobody looks; a browser has few connections to a server, and others need them.
+          await pause(HIDDEN_MS);
+          continue;
+        }
         try {
           const query: string = next === null ? "wait_ms=0" : `after=${next}&wait_ms=10000`;
           const tail: Tail = await read<Tail>(`${path}?${query}`, abort.signal);
@@ -97,6 +102,7 @@ function pause(ms: number): Promise<void> {
   return new Promise((resolve) => window.setTimeout(resolve, ms));
 }
 
+const HIDDEN_MS = 1000;
 const ROWS_MAX = 400;
 const TEXTS_MAX = 20;
 const LINES_MAX = 6;

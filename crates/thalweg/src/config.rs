@@ -154,5 +154,14 @@ pub fn load(
     layers.read()
 }
 
+/// The environment's variables that may be meant for the configuration; others may hold what is no
+/// text.
+pub fn variables() -> impl Iterator<Item = (String, String)> {
+    std::env::vars_os().filter_map(|(name, value)| {
+        let name = name.into_string().ok()?;
+        Some((name, value.to_string_lossy().into_owned()))
+    })
+}
+
 #[cfg(test)]
 mod tests;

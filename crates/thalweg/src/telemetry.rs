@@ -1,10 +1,11 @@
 //! Logs and metrics of the process: calm text on standard error, a copy in the data folder, and
 //! Prometheus text on request.
 
-use std::fs::{File, OpenOptions};
 use std::path::Path;
+use std::sync::Mutex;
 use std::time::Duration;
 
+use agent::RollingFile;
 use metrics_exporter_prometheus::{PrometheusBuilder, PrometheusHandle};
 use serde::{Deserialize, Serialize};
 use tracing::Subscriber;
@@ -30,27 +31,27 @@ impl Default for LogConfig {
     }
 }
 
-/// Starts logging to standard error and to `DIR/thalweg.log`.
+/// Starts logging to standard error and to `DIR/thalweg.log`, which begins anew when it is full, the
+/// older ones numbered.
 ///
 /// # Errors
 /// A level that is no filter, or a log file that cannot be opened.
 pub fn start_logs(config: &LogConfig, folder: &Path) -> Result<(), std::io::Error> {
     let filter = EnvFilter::try_new(&config.level).map_err(std::io::Error::other)?;
-    let file: File = OpenOptions::new()
-        .create(true)
-        .append(true)
-        .open(folder.join(LOG_FILE))?;
+    let path = folder.join(LOG_FILE);
+    let file = RollingFile::open(&path, LOG_FILE_BYTES_MAX, LOG_FILES_MAX)?;
     let colors = std::io::IsTerminal::is_terminal(&std::io::stderr())
         && std::env::var_os("NO_COLOR").is_none();
-    logs(filter, colors, std::io::stderr, file)
+    logs(filter, colors, std::io::stderr, Mutex::new(file))
         .try_init()
         .map_err(std::io::Error::other)
 }
 
 /// Logs to a screen, with colors or without, and to a file, always without.
-fn logs<W>(filter: EnvFilter, colors: bool, screen: W, file: File) -> impl Subscriber + Send + Sync
+fn logs<W, F>(filter: EnvFilter, colors: bool, screen: W, file: F) -> impl Subscriber + Send + Sync
 where
     W: for<'w> MakeWriter<'w> + Send + Sync + 'static,
+    F: for<'w> MakeWriter<'w> + Send + Sync + 'static,
 {
     // The file's comes first: what spans hold is written once for both, as the first one does it.
     let kept = fmt::layer().with_ansi(false).with_target(false);
@@ -119,9 +120,15 @@ const ADD_UP: Duration = Duration::from_secs(5);
 
 /// The log's copy in the data folder; the demo's agent may tail it.
 pub const LOG_FILE: &str = "thalweg.log";
+/// Bytes of one log file, and of how many there are.
+const LOG_FILE_BYTES_MAX: u64 = 16 << 20;
+/// See [`LOG_FILE_BYTES_MAX`].
+const LOG_FILES_MAX: usize = 4;
 
 #[cfg(test)]
 mod tests {
+    use std::fs::File;
+
     use super::*;
 
     #[test]

@@ -19,9 +19,10 @@ pub async fn keep(
 ) {
     let (mut weights, mut classes) = (BTreeMap::new(), BTreeMap::new());
     let mut seen = access.revision();
+    let mut is_told = true;
     if let Some(imports) = &imports {
         tell_classes(&access, imports, &mut classes);
-        tell_weights(&access, imports, &mut weights).await;
+        is_told = tell_weights(&access, imports, &mut weights).await;
     }
     loop {
         // Without a bound on what is kept nobody needs to look.
@@ -32,11 +33,14 @@ pub async fn keep(
                 seen = now;
                 if let Some(imports) = &imports {
                     tell_classes(&access, imports, &mut classes);
-                    tell_weights(&access, imports, &mut weights).await;
+                    is_told = tell_weights(&access, imports, &mut weights).await;
                 }
             }
-            () = tokio::time::sleep(LOOK), if is_bounded => {
-                if let Some(store) = &store {
+            () = tokio::time::sleep(LOOK), if is_bounded || !is_told => {
+                if let Some(imports) = imports.as_ref().filter(|_| !is_told) {
+                    is_told = tell_weights(&access, imports, &mut weights).await;
+                }
+                if let Some(store) = store.as_ref().filter(|_| is_bounded) {
                     tell_stored(&access, &**store).await;
                 }
             }
@@ -58,11 +62,13 @@ pub fn owner_of_job(imports: Arc<imports::Imports>) -> rest::OwnerOfJob {
     })
 }
 
+/// False where the database did not take all of them; it is tried again.
 async fn tell_weights(
     access: &Access,
     imports: &imports::Imports,
     told: &mut BTreeMap<TenantId, u32>,
-) {
+) -> bool {
+    let mut is_told = true;
     let snapshot = access.snapshot();
     let kept = snapshot.tenants().iter();
     let mut wanted: BTreeMap<TenantId, u32> = kept
@@ -81,12 +87,13 @@ async fn tell_weights(
         }
         match imports.set_weight(&name, weight).await {
             Ok(()) => drop(told.insert(name, weight)),
-            // It is tried again with the next change.
             Err(error) => {
+                is_told = false;
                 tracing::warn!(tenant = %name, error = base::report(&error), "imports cannot keep a weight");
             }
         }
     }
+    is_told
 }
 
 fn tell_classes(

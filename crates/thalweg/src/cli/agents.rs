@@ -18,6 +18,18 @@ pub enum Command {
         /// Only those without a class.
         #[arg(long)]
         parked: bool,
+        /// Only those of this class.
+        #[arg(long, conflicts_with = "parked")]
+        class: Option<String>,
+        /// Only those that are online or missing.
+        #[arg(long)]
+        state: Option<String>,
+        /// Only those whose flow is none, pending, deployed or failed.
+        #[arg(long)]
+        flow_state: Option<String>,
+        /// Only those whose identifier or host name holds this text.
+        #[arg(long, value_name = "TEXT")]
+        search: Option<String>,
     },
     /// Show one agent.
     Show {
@@ -129,10 +141,22 @@ pub struct Target {
 
 pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
     match command {
-        Command::List { parked } => {
-            let parked = parked.then(|| "true".to_owned());
-            let path = format!("/api/v1/agents{}", query([("parked", parked)]));
-            let answer = client.get(&path).await?;
+        Command::List {
+            parked,
+            class,
+            state,
+            flow_state,
+            search,
+        } => {
+            let wanted = query([
+                ("parked", parked.then(|| "true".to_owned())),
+                ("class", class),
+                ("state", state),
+                ("flow_state", flow_state),
+                ("search", search),
+            ]);
+            let path = format!("/api/v1/agents{wanted}");
+            let answer = client.get_all(&path, "agents", "after").await?;
             client.print_list(&answer, "agents", &AGENT_COLUMNS);
         }
         Command::Show { id } => {

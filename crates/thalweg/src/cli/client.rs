@@ -1,13 +1,14 @@
 //! The client commands' way to the HTTP API: where it is, and one shape of error.
 
 use std::io::IsTerminal;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use base::{Clock, HumanDuration, SystemClock, UnixMillis};
 use reqwest::{Method, RequestBuilder, Response};
-use rustls::pki_types::CertificateDer;
 use rustls::pki_types::pem::PemObject;
+use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use serde_json::Value;
 use tokio::io::AsyncWriteExt;
 
@@ -20,7 +21,18 @@ pub struct Client {
     management: String,
     output: Output,
     login: Option<Login>,
-    ca: Option<PathBuf>,
+    trust: Trust,
+}
+
+/// Whom a client believes, and by which certificate it is known itself.
+#[derive(Clone, Debug, Default)]
+pub struct Trust {
+    /// File with the certificates of those who sign servers'; whom this machine believes when absent.
+    pub ca: Option<PathBuf>,
+    /// File with the client's own certificate, and what it is signed by.
+    pub certificate: Option<PathBuf>,
+    /// File with its key.
+    pub key: Option<PathBuf>,
 }
 
 /// How somebody shows who they are.
@@ -66,7 +78,7 @@ impl Client {
         server: Option<String>,
         output: Output,
         login: Option<Login>,
-        ca: Option<&Path>,
+        trust: Trust,
     ) -> Result<Self, Failure> {
         let management = match server {
             Some(url) if ["http://", "https://"].iter().any(|s| url.starts_with(s)) => {
@@ -86,13 +98,13 @@ impl Client {
                     |address| format!("http://{address}"),
                 ),
         };
-        let http = http_client(ca)?;
+        let http = http_client(&trust, Some(&management))?;
         Ok(Client {
             http,
             management,
             output,
             login,
-            ca: ca.map(Path::to_owned),
+            trust,
         })
     }
 
@@ -111,10 +123,12 @@ impl Client {
     /// Certificates that cannot be used.
     pub fn tls_config(&self) -> Result<rustls::ClientConfig, Failure> {
         let unusable = |error: &dyn std::fmt::Display| {
-            Failure(format!("cannot use the certificates of --ca: {error}"))
+            Failure(format!(
+                "cannot use the certificates of --ca, --client-cert and --client-key: {error}"
+            ))
         };
         let mut roots = rustls::RootCertStore::empty();
-        match &self.ca {
+        match &self.trust.ca {
             Some(path) => {
                 let read = CertificateDer::pem_file_iter(path).map_err(|error| unusable(&error))?;
                 for certificate in read {
@@ -132,7 +146,18 @@ impl Client {
         let builder = builder
             .with_safe_default_protocol_versions()
             .map_err(|error| unusable(&error))?;
-        Ok(builder.with_root_certificates(roots).with_no_client_auth())
+        let builder = builder.with_root_certificates(roots);
+        match self.trust.own() {
+            None => Ok(builder.with_no_client_auth()),
+            Some((certificate, key)) => {
+                let chain = CertificateDer::pem_file_iter(certificate)
+                    .and_then(Iterator::collect)
+                    .map_err(|error| unusable(&error))?;
+                let key = PrivateKeyDer::from_pem_file(key).map_err(|error| unusable(&error))?;
+                let config = builder.with_client_auth_cert(chain, key);
+                config.map_err(|error| unusable(&error))
+            }
+        }
     }
 
     /// True when the caller asked for JSON.
@@ -158,6 +183,24 @@ impl Client {
     /// Reads a JSON answer of the management API.
     pub async fn get(&self, path: &str) -> Result<Value, Failure> {
         self.send(self.request(Method::GET, path)).await
+    }
+
+    /// Reads a list to its end, page by page: each tells in `next` what the following one is asked for
+    /// with as `cursor`.
+    pub async fn get_all(&self, path: &str, list: &str, cursor: &str) -> Result<Value, Failure> {
+        let mut items = Vec::new();
+        let mut next = path.to_owned();
+        loop {
+            let mut page = self.get(&next).await?;
+            if let Some(of_page) = page[list].as_array_mut() {
+                items.append(of_page);
+            }
+            let Some(last) = page["next"].as_str() else {
+                return Ok(serde_json::json!({list: items}));
+            };
+            let joined = if path.contains('?') { '&' } else { '?' };
+            next = format!("{path}{joined}{cursor}={}", segment(last));
+        }
     }
 
     /// Sends a request and reads its JSON answer; an empty answer reads as null.
@@ -218,13 +261,27 @@ impl Client {
         let scheme = if speaks_tls { "https" } else { "http" };
         status["endpoints"][role]
             .as_str()
-            .map(|address| format!("{scheme}://{address}"))
+            .map(|address| format!("{scheme}://{}", self.reachable(address)))
             .ok_or_else(|| {
                 Failure(format!(
                     "{} runs no role {role}; start `up` with it",
                     self.management
                 ))
             })
+    }
+
+    /// The address that a role listens on, as it is reached from here: `0.0.0.0` says nothing, and
+    /// another machine's own address is that of this one.
+    fn reachable(&self, address: &str) -> String {
+        let Ok(listens) = address.parse::<SocketAddr>() else {
+            return address.to_owned();
+        };
+        let host = host_of(&self.management);
+        let is_far = listens.ip().is_loopback() && !is_here(host);
+        match listens.ip().is_unspecified() || is_far {
+            true => format!("{host}:{}", listens.port()),
+            false => address.to_owned(),
+        }
     }
 
     /// Prints a list answer: the JSON as it is, or `columns` of each item as a table.
@@ -273,9 +330,11 @@ impl Client {
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
         if error.is_connect() {
+            // Without the query, which may tell more than an address.
+            let asked = error.url().map(|url| url.origin().ascii_serialization());
+            let asked = asked.unwrap_or_else(|| self.management.clone());
             Failure(format!(
-                "nothing answers at {}; start `thalweg up`, or name the server with --server",
-                self.management
+                "nothing answers at {asked}; start `thalweg up`, or name the server with --server"
             ))
         } else {
             Failure::because("the request failed", error)
@@ -283,8 +342,51 @@ impl Client {
     }
 }
 
-/// A client that believes who signed the certificates in a file, or whom this machine believes.
-pub fn http_client(ca: Option<&Path>) -> Result<reqwest::Client, Failure> {
+impl Trust {
+    fn own(&self) -> Option<(&Path, &Path)> {
+        Some((self.certificate.as_deref()?, self.key.as_deref()?))
+    }
+
+    /// The own certificate and its key, for an HTTP client.
+    fn identity(&self) -> Result<Option<reqwest::Identity>, Failure> {
+        let Some((certificate, key)) = self.own() else {
+            return Ok(None);
+        };
+        let read = |path: &Path| {
+            let what = format!("cannot read {}", path.display());
+            std::fs::read(path).map_err(|error| Failure::because(&what, &error))
+        };
+        let mut pem = read(certificate)?;
+        pem.push(b'\n');
+        pem.extend(read(key)?);
+        let identity = reqwest::Identity::from_pem(&pem);
+        let what = format!("cannot use {} with its key", certificate.display());
+        identity
+            .map(Some)
+            .map_err(|error| Failure::because(&what, &error))
+    }
+}
+
+/// The host in a URL, with the brackets of an IPv6 address.
+fn host_of(url: &str) -> &str {
+    let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
+    let authority = rest.split('/').next().unwrap_or_default();
+    match authority.rsplit_once(':') {
+        Some((host, port)) if port.bytes().all(|b| b.is_ascii_digit()) => host,
+        _ => authority,
+    }
+}
+
+/// Whether a host is this machine by its own address.
+fn is_here(host: &str) -> bool {
+    let bare = host.trim_start_matches('[').trim_end_matches(']');
+    bare == "localhost" || bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
+}
+
+/// A client that trusts as it is told. `server` is the one that it is for: no proxy of the
+/// environment stands between it and this machine itself.
+pub fn http_client(trust: &Trust, server: Option<&str>) -> Result<reqwest::Client, Failure> {
+    let ca = trust.ca.as_deref();
     let unusable = |error: &dyn std::fmt::Display| {
         let path = ca.map(Path::display);
         Failure(match path {
@@ -294,8 +396,19 @@ pub fn http_client(ca: Option<&Path>) -> Result<reqwest::Client, Failure> {
     };
     // Whoever did it before did the same.
     let _ = rustls::crypto::ring::default_provider().install_default();
+    let identity = trust.identity()?;
+    let builder = || {
+        let mut builder = reqwest::Client::builder().connect_timeout(CONNECT_WAIT);
+        if server.is_some_and(|server| is_here(host_of(server))) {
+            builder = builder.no_proxy();
+        }
+        match &identity {
+            Some(identity) => builder.identity(identity.clone()),
+            None => builder,
+        }
+    };
     let only = |roots: Vec<reqwest::Certificate>| {
-        let builder = reqwest::Client::builder().tls_certs_only(roots);
+        let builder = builder().tls_certs_only(roots);
         builder.build().map_err(|error| unusable(&error))
     };
     match ca {
@@ -305,9 +418,7 @@ pub fn http_client(ca: Option<&Path>) -> Result<reqwest::Client, Failure> {
             only(roots.map_err(|error| unusable(&error))?)
         }
         // A machine that believes nobody can still call a server without TLS.
-        None => reqwest::Client::builder()
-            .build()
-            .or_else(|_| only(Vec::new())),
+        None => builder().build().or_else(|_| only(Vec::new())),
     }
 }
 
@@ -402,9 +513,17 @@ fn field(key: &str, value: &Value) -> String {
             seconds.map_or_else(String::new, age)
         }
         Value::Null => "-".to_owned(),
-        Value::String(text) => text.split_whitespace().collect::<Vec<_>>().join(" "),
+        Value::String(text) => harmless(text),
         other => other.to_string(),
     }
+}
+
+/// A text on one line, without what a terminal would obey: agents and programs write such texts.
+fn harmless(text: &str) -> String {
+    let is_obeyed =
+        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let words: Vec<&str> = text.split_whitespace().collect();
+    words.join(" ").replace(is_obeyed, "\u{fffd}")
 }
 
 fn age(seconds: u64) -> String {
@@ -418,6 +537,8 @@ fn age(seconds: u64) -> String {
 
 /// Nobody tells of what was before 1980, and nothing lasts for ten years.
 const INSTANT_MS_MIN: u64 = 315_360_000_000;
+/// How long a server may take to accept a connection.
+const CONNECT_WAIT: Duration = Duration::from_secs(10);
 const DEFAULT_SERVER: &str = "http://127.0.0.1:10090";
 
 #[cfg(test)]
@@ -468,9 +589,58 @@ mod tests {
 
     #[test]
     fn a_server_is_written_with_its_scheme() {
-        let of = |url: &str| Client::new(Some(url.to_owned()), Output::Table, None, None);
+        let of = client_of;
         let told = of("127.0.0.1:10090").err().unwrap().to_string();
         assert!(told.contains("as http://HOST:PORT"), "{told}");
         assert!(of("https://thalweg.example.org/").is_ok());
+    }
+
+    fn client_of(url: &str) -> Result<Client, Failure> {
+        Client::new(Some(url.to_owned()), Output::Table, None, Trust::default())
+    }
+
+    #[test]
+    fn a_role_is_reached_where_its_server_is() {
+        for (server, listens, reached) in [
+            ("http://fleet:10090", "0.0.0.0:8082", "fleet:8082"),
+            ("http://fleet:10090", "127.0.0.1:8082", "fleet:8082"),
+            ("http://fleet:10090", "10.0.0.7:8082", "10.0.0.7:8082"),
+            ("http://127.0.0.1:10090", "127.0.0.1:8082", "127.0.0.1:8082"),
+            ("http://[::1]:10090", "[::]:8082", "[::1]:8082"),
+            ("https://fleet/", "[::]:8082", "fleet:8082"),
+        ] {
+            let client = client_of(server).unwrap();
+            assert_eq!(client.reachable(listens), reached, "{server} {listens}");
+        }
+    }
+
+    #[test]
+    fn terminals_obey_nothing_that_is_shown() {
+        let text = serde_json::json!("one\u{1b}]52;c;eA==\u{7}\ntwo\u{202e}three");
+        let shown = field("message", &text);
+        assert_eq!(shown, "one\u{fffd}]52;c;eA==\u{fffd} two\u{fffd}three");
+    }
+
+    #[tokio::test]
+    async fn a_list_is_read_to_its_end() {
+        use axum::extract::RawQuery;
+        use axum::{Json, Router, routing::get};
+        use serde_json::json;
+        let page = |RawQuery(query): RawQuery| async move {
+            Json(match query.as_deref() {
+                Some("class=a") => json!({"agents": [1, 2], "next": "2 b"}),
+                // Pages may hold nothing and yet go on.
+                Some("class=a&after=2%20b") => json!({"agents": [], "next": "3"}),
+                Some("class=a&after=3") => json!({"agents": [4], "next": null}),
+                other => json!({"agents": [], "next": null, "unexpected": other}),
+            })
+        };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let routes = Router::new().route("/agents", get(page));
+        tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+        let client = client_of(&server).unwrap();
+        let all = client.get_all("/agents?class=a", "agents", "after").await;
+        assert_eq!(all.unwrap(), json!({"agents": [1, 2, 4]}));
     }
 }

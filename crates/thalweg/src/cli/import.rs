@@ -190,7 +190,7 @@ pub async fn jobs(client: Client, command: JobsCommand) -> Result<(), Failure> {
         }
         JobsCommand::Show { id } => client.print_object(&client.get(&path(&id)).await?),
         JobsCommand::Journal { id } => {
-            let answer = client.get(&format!("{}/journal", path(&id))).await?;
+            let answer = journal(&client, &id).await?;
             client.print_list(&answer, "entries", &JOURNAL_COLUMNS);
         }
         JobsCommand::Cancel { id } => {
@@ -212,6 +212,23 @@ pub async fn jobs(client: Client, command: JobsCommand) -> Result<(), Failure> {
         }
     }
     Ok(())
+}
+
+/// All pages of a job's journal as one.
+async fn journal(client: &Client, id: &str) -> Result<Value, Failure> {
+    let mut entries = Vec::new();
+    let mut after = Value::from(0);
+    loop {
+        let page = format!("{}/journal?limit={JOURNAL_PAGE}&after={after}", path(id));
+        let mut page = client.get(&page).await?;
+        if let Some(found) = page["entries"].as_array_mut() {
+            entries.append(found);
+        }
+        after = page["next"].take();
+        if after.is_null() {
+            return Ok(json!({"entries": entries, "next": null}));
+        }
+    }
 }
 
 async fn steer(client: &Client, id: &str, what: &str) -> Result<(), Failure> {
@@ -298,6 +315,8 @@ const JOB_COLUMNS: [(&str, &str); 7] = [
     ("TOPIC", "topic"),
 ];
 
+/// Entries of a journal that are asked for at once.
+const JOURNAL_PAGE: u32 = 10_000;
 const JOURNAL_COLUMNS: [(&str, &str); 3] = [
     ("ORDINAL", "ordinal"),
     ("BYTE OFFSET", "offset"),

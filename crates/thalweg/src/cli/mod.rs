@@ -37,7 +37,7 @@ use crate::up;
 
 // One type, since clap passes a global argument on to a command that has one of the same name.
 pub use agent::cli::Output;
-pub use client::{Client, http_client};
+pub use client::{Client, Trust, http_client};
 
 /// Carries data from the edge to the core: fleet, agent, streams, statements, imports.
 #[derive(Parser)]
@@ -95,6 +95,28 @@ pub struct Cli {
         help_heading = "Client"
     )]
     ca: Option<PathBuf>,
+
+    /// File with your own certificate, in PEM, for a server that asks for one.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        requires = "client_key",
+        env = "THALWEG_CLIENT_CERT",
+        help_heading = "Client"
+    )]
+    client_cert: Option<PathBuf>,
+
+    /// File with the key of your certificate, in PEM.
+    #[arg(
+        long,
+        global = true,
+        value_name = "FILE",
+        requires = "client_cert",
+        env = "THALWEG_CLIENT_KEY",
+        help_heading = "Client"
+    )]
+    client_key: Option<PathBuf>,
 
     /// What to print: a table for people or JSON for scripts.
     #[arg(long, global = true, default_value = "table", help_heading = "Client")]
@@ -195,7 +217,12 @@ pub fn run(cli: Cli) -> Result<ExitCode, Failure> {
             (None, Some(name)) => Some(client::Login::of(name, file)?),
             (None, None) => None,
         };
-        Client::new(cli.server.clone(), cli.output, login, cli.ca.as_deref())
+        let trust = client::Trust {
+            ca: cli.ca.clone(),
+            certificate: cli.client_cert.clone(),
+            key: cli.client_key.clone(),
+        };
+        Client::new(cli.server.clone(), cli.output, login, trust)
     };
     match cli.command {
         Command::Up(args) => up::run(*args),

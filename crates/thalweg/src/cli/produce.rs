@@ -1,17 +1,23 @@
 //! `thalweg produce`: lines into a topic, through the REST proxy.
 
-use std::io::BufRead;
+use std::io::{BufRead, BufReader};
 use std::path::PathBuf;
+use std::pin::pin;
+use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use reqwest::Method;
 use serde_json::{Value, json};
+use tokio::sync::mpsc;
+use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
 use super::client::segment;
 use super::{Client, Failure};
 
-/// Each line becomes one record; the command ends when every record was acknowledged.
+/// Each line becomes one record; the command ends when every record was acknowledged. Lines of a pipe
+/// that stays open are sent as they come, and Ctrl-C sends what was read.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
@@ -30,43 +36,134 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
         client.role_url("rest").await?,
         segment(&args.topic)
     );
-    let input: Box<dyn BufRead> = match &args.file {
-        Some(path) => Box::new(std::io::BufReader::new(std::fs::File::open(path).map_err(
+    let input: Box<dyn BufRead + Send> = match &args.file {
+        Some(path) => Box::new(BufReader::new(std::fs::File::open(path).map_err(
             |error| Failure::because(&format!("cannot read {}", path.display()), &error),
         )?)),
-        None => Box::new(std::io::BufReader::new(std::io::stdin())),
+        None => Box::new(BufReader::new(std::io::stdin())),
     };
-    let mut records: Vec<Value> = Vec::new();
-    let mut pending_bytes = 0;
-    let mut total = 0_u64;
-    for line in input.split(b'\n') {
-        let line = line.map_err(|error| Failure::because("cannot read a line", &error))?;
-        pending_bytes += line.len();
-        records.push(record(&line, args.key_separator.as_deref()));
-        total += 1;
-        if records.len() >= RECORDS_PER_REQUEST || pending_bytes >= BYTES_PER_REQUEST {
-            send(&client, &url, std::mem::take(&mut records)).await?;
-            pending_bytes = 0;
+    let mut lines = lines_of(input);
+    let mut acknowledged = 0_u64;
+    let stop = CancellationToken::new();
+    let sent = {
+        let mut sending = pin!(send_all(
+            &client,
+            &url,
+            &mut lines,
+            &args,
+            &mut acknowledged,
+            &stop
+        ));
+        tokio::select! {
+            sent = &mut sending => sent,
+            // What was read goes on; whoever asks twice does not wait for it.
+            _ = crate::up::wait_for_stop() => {
+                stop.cancel();
+                tokio::select! {
+                    sent = &mut sending => sent,
+                    _ = crate::up::wait_for_stop() => {
+                        Err(Failure("stopped; the last records may be stored or not".to_owned()))
+                    }
+                }
+            }
         }
+    };
+    eprintln!("{acknowledged} records acknowledged");
+    sent
+}
+
+/// Sends lines as they come, until there are no more or somebody wants it to end.
+async fn send_all(
+    client: &Client,
+    url: &str,
+    lines: &mut Lines,
+    args: &Args,
+    acknowledged: &mut u64,
+    stop: &CancellationToken,
+) -> Result<(), Failure> {
+    let mut is_over = false;
+    let mut is_stopping = false;
+    while !is_over {
+        // What is there, or the next line that comes.
+        let first = tokio::select! {
+            line = lines.recv() => line,
+            () = stop.cancelled(), if !is_stopping => {
+                is_stopping = true;
+                lines.close();
+                lines.recv().await
+            }
+        };
+        let Some(first) = first else { break };
+        let mut records = Vec::new();
+        let mut pending_bytes = 0;
+        let mut next = Some(first);
+        let due = Instant::now() + TOGETHER;
+        while let Some(line) = next.take() {
+            let line = line.map_err(|error| Failure::because("cannot read a line", &error));
+            let line = match line {
+                Ok(line) => line,
+                Err(failure) => {
+                    // What came before it counts.
+                    send(client, url, records, acknowledged).await?;
+                    return Err(failure);
+                }
+            };
+            pending_bytes += line.len();
+            records.push(record(&line, args.key_separator.as_deref()));
+            if records.len() >= RECORDS_PER_REQUEST || pending_bytes >= BYTES_PER_REQUEST {
+                break;
+            }
+            // Lines that come in quick succession go together.
+            next = tokio::select! {
+                biased;
+                line = lines.recv() => { is_over = line.is_none(); line }
+                () = tokio::time::sleep_until(due) => None,
+                () = stop.cancelled(), if !is_stopping => {
+                    is_stopping = true;
+                    lines.close();
+                    lines.recv().await
+                }
+            };
+        }
+        send(client, url, records, acknowledged).await?;
     }
-    if !records.is_empty() {
-        send(&client, &url, records).await?;
-    }
-    eprintln!("{total} records acknowledged");
     Ok(())
 }
 
-async fn send(client: &Client, url: &str, records: Vec<Value>) -> Result<(), Failure> {
+type Lines = mpsc::Receiver<std::io::Result<Vec<u8>>>;
+
+/// Reads lines on a thread of its own: one that waits for the next line holds nothing up.
+fn lines_of(input: Box<dyn BufRead + Send>) -> Lines {
+    let (sender, lines) = mpsc::channel(LINES_AHEAD);
+    std::thread::spawn(move || {
+        for line in input.split(b'\n') {
+            let is_last = line.is_err();
+            if sender.blocking_send(line).is_err() || is_last {
+                return;
+            }
+        }
+    });
+    lines
+}
+
+async fn send(
+    client: &Client,
+    url: &str,
+    records: Vec<Value>,
+    acknowledged: &mut u64,
+) -> Result<(), Failure> {
+    if records.is_empty() {
+        return Ok(());
+    }
     let request = client
         .request_url(Method::POST, url)
         .header("Content-Type", "application/vnd.kafka.binary.v2+json")
         .body(json!({"records": records}).to_string());
     let answer = client.send(request).await?;
     let offsets = answer["offsets"].as_array().map_or(&[][..], Vec::as_slice);
-    match offsets
-        .iter()
-        .find(|result| !result["error_code"].is_null())
-    {
+    let is_refused = |result: &&Value| !result["error_code"].is_null();
+    *acknowledged += offsets.iter().filter(|it| !is_refused(it)).count() as u64;
+    match offsets.iter().find(is_refused) {
         Some(failed) => Err(Failure(format!(
             "a record was refused: {}",
             failed["error"]
@@ -89,6 +186,10 @@ fn record(line: &[u8], key_separator: Option<&str>) -> Value {
     }
 }
 
+/// How long a line waits for others that are sent with it: a pipe may stay open for days.
+const TOGETHER: Duration = Duration::from_millis(100);
+/// Lines that are read while others are sent.
+const LINES_AHEAD: usize = 1_024;
 /// Keeps one request's answer small; the proxy groups requests into one commit anyway.
 const RECORDS_PER_REQUEST: usize = 5_000;
 /// Keeps one request's body well under the proxy's bound.

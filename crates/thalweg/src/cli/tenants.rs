@@ -88,11 +88,14 @@ pub struct Changes {
 pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
     match command {
         Command::List => {
-            let mut all = all(&client).await?;
-            if !client.wants_json() {
-                all.iter_mut().for_each(flatten);
+            let all = client.get_all("/api/v1/tenants", "tenants", "after");
+            let mut all = all.await?;
+            if !client.wants_json()
+                && let Some(tenants) = all["tenants"].as_array_mut()
+            {
+                tenants.iter_mut().for_each(flatten);
             }
-            client.print_list(&json!({"tenants": all}), "tenants", &COLUMNS);
+            client.print_list(&all, "tenants", &COLUMNS);
         }
         Command::Show { tenant } => {
             let mut shown = client.get(&path_of(&tenant, "")).await?;
@@ -223,22 +226,6 @@ fn flatten(tenant: &mut Value) {
     fields.insert("members".to_owned(), members.into());
     for (key, value) in quotas.as_object().into_iter().flatten() {
         fields.insert(key.clone(), value.clone());
-    }
-}
-
-/// All tenants, page by page.
-async fn all(client: &Client) -> Result<Vec<Value>, Failure> {
-    let mut path = "/api/v1/tenants".to_owned();
-    let mut tenants = Vec::new();
-    loop {
-        let mut page = client.get(&path).await?;
-        if let Some(entries) = page["tenants"].as_array_mut() {
-            tenants.append(entries);
-        }
-        let Some(last) = page["next"].as_str() else {
-            return Ok(tenants);
-        };
-        path = format!("/api/v1/tenants?after={}", segment(last));
     }
 }
 

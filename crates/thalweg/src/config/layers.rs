@@ -59,7 +59,7 @@ impl Layers {
             .collect();
         ours.sort();
         for (name, value) in ours {
-            if OTHER_VARIABLES.iter().any(|other| name.starts_with(other)) {
+            if OTHER_VARIABLES.contains(&name.as_str()) || name.starts_with(AGENT_VARIABLE_PREFIX) {
                 continue;
             }
             if let Some((table, chosen)) = OPEN_TABLES.iter().find_map(|table| {
@@ -81,21 +81,19 @@ impl Layers {
     }
 
     pub(super) fn setting(&mut self, setting: &str) {
-        let origin = format!("--set {setting}");
         let Some((key, value)) = setting.split_once('=') else {
-            return self.problem(origin, "write it as KEY=VALUE".to_owned());
+            return self.problem(
+                format!("--set {setting}"),
+                "write it as KEY=VALUE".to_owned(),
+            );
         };
+        // Its value may be a secret, so it is not repeated.
+        let origin = format!("--set {}", key.trim());
         if let Some((table, chosen)) = OPEN_TABLES.iter().find_map(|table| {
             let chosen = key.trim().strip_prefix(table)?.strip_prefix('.')?;
             Some((table, chosen))
         }) {
-            // Its value may be a secret, so it is not repeated.
-            return self.set_chosen(
-                &format!("--set {}", key.trim()),
-                table,
-                chosen,
-                value.trim(),
-            );
+            return self.set_chosen(&origin, table, chosen, value.trim());
         }
         let mut keys = Vec::new();
         leaves(&self.known, "", &mut keys);
@@ -313,17 +311,20 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 const VARIABLE_PREFIX: &str = "THALWEG_";
-/// Variables that are read elsewhere: command line options, and the agent's own.
-const OTHER_VARIABLES: [&str; 8] = [
+/// Variables that are read elsewhere, by command line options; the agent's own begin with
+/// [`AGENT_VARIABLE_PREFIX`].
+const OTHER_VARIABLES: [&str; 9] = [
     "THALWEG_CA",
+    "THALWEG_CLIENT_CERT",
+    "THALWEG_CLIENT_KEY",
     "THALWEG_TOKEN_FILE",
     "THALWEG_LOGIN",
     "THALWEG_LOGIN_PASSWORD_FILE",
     "THALWEG_DATA",
     "THALWEG_CONFIG",
     "THALWEG_SERVER",
-    "THALWEG_AGENT_",
 ];
+const AGENT_VARIABLE_PREFIX: &str = "THALWEG_AGENT_";
 /// Tables whose names the user chooses, so that `--set TABLE.NAME=VALUE` and variables reach them; a
 /// variable's underscores are the name's dots.
 const OPEN_TABLES: [&str; 7] = [

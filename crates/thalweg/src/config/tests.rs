@@ -71,7 +71,7 @@ fn values_that_do_not_fit_are_told_by_their_keys() {
         .filter_map(|p| p.split(": ").next())
         .collect();
     let keys = [
-        "--set imports.listen=1",
+        "--set imports.listen",
         "streams.default_partitions",
         "streams.retention",
         "fleet.tls.client_auth",
@@ -98,6 +98,9 @@ fn only_ports_that_ask_everybody_know_their_callers() {
         known(&format!("{rest} {fleet} streams.authorization=acl")),
         (true, false)
     );
+    // Before a Kafka cluster likewise: who comes by HTTP is asked here.
+    let cluster = "streams.kafka.bootstrap_servers=a:1 streams.authorization=acl";
+    assert_eq!(known(&format!("{rest} {cluster}")), (true, false));
     let required = "rest.tls.client_auth=required fleet.tls.client_auth=required";
     assert_eq!(known(&format!("{rest} {fleet} {required}")), (true, true));
 }
@@ -124,6 +127,16 @@ fn later_layers_win_and_values_keep_their_types() {
     assert_eq!(value["streams"]["listen"], "127.0.0.1:2");
     assert_eq!(value["streams"]["default_partitions"], 3);
     assert_eq!(value["mqtt"]["listen"], "127.0.0.1:0");
+}
+
+#[test]
+fn a_database_is_named_by_a_variable() {
+    let variables = [(
+        "THALWEG_DATABASES_MAIN".to_owned(),
+        "postgres://ada@db/x".to_owned(),
+    )];
+    let config = load(None, variables.into_iter(), &[]).unwrap();
+    assert!(config.databases.contains_key("main"));
 }
 
 #[test]

@@ -36,9 +36,10 @@ pub async fn start(folder: &Path, endpoints: &Endpoints) -> Result<Demo, Failure
                 ))
             })
     };
+    let base = format!("http://{}", address("fleet")?);
     let api = Api {
-        http: crate::cli::http_client(None)?,
-        base: format!("http://{}", address("fleet")?),
+        http: crate::cli::http_client(&crate::cli::Trust::default(), Some(&base))?,
+        base,
     };
     let log = machine_log().unwrap_or_else(|| absolute(&folder.join(LOG_FILE)));
     let flow = Flow {

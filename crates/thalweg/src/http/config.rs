@@ -12,7 +12,7 @@ use serde_json::{Map, Value};
 
 use super::cors::{Cors, CorsConfig};
 use super::door::Manners;
-use super::limits::{IDLE_TIMEOUT, IDLE_TIMEOUT_MIN};
+use super::limits::{CONNECTIONS_MAX, IDLE_TIMEOUT, IDLE_TIMEOUT_MIN};
 use super::link::PROTOCOLS;
 
 /// A role's section, with the settings of its port among its own.
@@ -35,6 +35,8 @@ pub struct HttpConfig {
     /// A connection on which no whole head of a request comes for so long is closed, be it idle or
     /// slow.
     pub idle_timeout: HumanDuration,
+    /// Connections open at a time; more wait.
+    pub connections_max: usize,
     /// TLS, by the same words as the Kafka listener's.
     pub tls: TlsConfig,
     /// Which other sites' pages may call.
@@ -48,6 +50,7 @@ impl Default for HttpConfig {
         HttpConfig {
             compression: true,
             idle_timeout: HumanDuration(IDLE_TIMEOUT),
+            connections_max: CONNECTIONS_MAX,
             tls: TlsConfig::default(),
             cors: CorsConfig::default(),
             rate_limit: rest::RateLimitConfig::default(),
@@ -92,6 +95,9 @@ impl HttpConfig {
                 self.idle_timeout,
                 HumanDuration(IDLE_TIMEOUT_MIN)
             ));
+        }
+        if self.connections_max == 0 {
+            problems.push("connections_max: at least 1".to_owned());
         }
         problems
     }

@@ -13,7 +13,7 @@ use std::time::Duration;
 use access::{CertificateFacts, PrincipalName};
 use axum::Router;
 use axum::body::{Body, HttpBody};
-use axum::http::header::{HOST, ORIGIN};
+use axum::http::header::{CONNECTION, HOST, ORIGIN};
 use axum::http::{HeaderMap, HeaderValue, Request, Response, StatusCode};
 use bytes::Bytes;
 use hyper::body::{Frame, Incoming, SizeHint};
@@ -25,6 +25,7 @@ use super::cors::Cors;
 use super::guard::{self, Guard};
 use super::gzip::{self, Coding, Unpacked};
 use super::refused;
+use super::serve::Places;
 use super::watch::{Progress, Watch, Watched};
 
 /// What answers the requests of a port.
@@ -90,7 +91,10 @@ impl From<Router> for Routes {
 #[derive(Default)]
 pub struct Manners {
     /// Which requests are refused for where they come from.
-    pub(super) guard: Option<Guard>,
+    pub(super) guard: Guard,
+    /// How browsers call this process's own pages where that is not by the port's address: behind a
+    /// proxy that keeps the name to itself.
+    pub(super) own_origin: Option<String>,
     /// Which other sites' pages may call; none when absent.
     pub cors: Option<Cors>,
     /// Whether answers are packed for those who ask for it.
@@ -108,6 +112,8 @@ pub(super) struct Door {
     pub certificate: Option<CertificateFacts>,
     /// Of a connection by HTTP/2.
     pub watch: Option<Arc<Watch>>,
+    /// The connections of the port.
+    pub places: Arc<Places>,
 }
 
 /// An answer under way. It is moved several times before it runs, and is large: a box is cheaper.
@@ -115,8 +121,21 @@ pub(super) type Answering =
     Pin<Box<dyn Future<Output = Result<Response<Body>, Infallible>> + Send>>;
 
 impl Door {
-    /// Answers a request.
-    pub fn take(&self, mut request: Request<Incoming>) -> Answering {
+    /// Answers a request; the last one of its connection where connections are scarce.
+    pub fn take(&self, request: Request<Incoming>) -> Answering {
+        let answering = self.answer(request);
+        if self.watch.is_some() || !self.places.are_scarce() {
+            return answering;
+        }
+        Box::pin(async move {
+            let mut answer = answering.await?;
+            let close = HeaderValue::from_static("close");
+            answer.headers_mut().insert(CONNECTION, close);
+            Ok(answer)
+        })
+    }
+
+    fn answer(&self, mut request: Request<Incoming>) -> Answering {
         if let Some(facts) = self.certificate {
             request.extensions_mut().insert(facts);
         }
@@ -162,7 +181,8 @@ struct Asks {
 impl Manners {
     /// The answer to a request that comes from where none may come from.
     fn refusal(&self, headers: &HeaderMap) -> Option<Response<Body>> {
-        let message = guard::refusal(self.guard?, headers, self.cors.as_ref())?;
+        let own = self.own_origin.as_deref();
+        let message = guard::refusal(self.guard, headers, self.cors.as_ref(), own)?;
         Some(refused(StatusCode::FORBIDDEN, message))
     }
 

@@ -6,15 +6,16 @@
 //! instead of this machine's address (DNS rebinding). Programs such as curl send no `Origin` and
 //! reach the port by its address, so they notice nothing.
 
-use axum::http::HeaderMap;
 use axum::http::header::{HOST, ORIGIN};
+use axum::http::{HeaderMap, HeaderName};
 
 use super::cors::Cors;
 
 /// What is looked at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum Guard {
     /// Whose page it is.
+    #[default]
     Origin,
     /// That, and by which name the port is called.
     OriginAndHost,
@@ -25,6 +26,7 @@ pub(super) fn refusal(
     guard: Guard,
     headers: &HeaderMap,
     cors: Option<&Cors>,
+    own: Option<&str>,
 ) -> Option<&'static str> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text(HOST).unwrap_or_default();
@@ -34,9 +36,14 @@ pub(super) fn refusal(
     let origin = text(ORIGIN)?;
     let site = origin.split_once("://").map(|(_, site)| site);
     let is_let_in = || cors.is_some_and(|cors| cors.allows(origin));
-    match site == Some(host) || is_let_in() {
+    // Of another site even where a proxy before the port has made its name that of the port.
+    let is_foreign = text(HeaderName::from_static("sec-fetch-site")) == Some("cross-site");
+    match (site == Some(host) && !is_foreign) || own == Some(origin) || is_let_in() {
         true => None,
-        false => Some("requests from pages of other sites are refused"),
+        false => Some(
+            "requests from pages of other sites are refused; is a proxy before this port, have it \
+             pass the Host header on, or list the page's origin in cors.allowed_origins",
+        ),
     }
 }
 
@@ -60,7 +67,7 @@ mod tests {
         if let Some(origin) = origin {
             headers.insert(ORIGIN, origin.parse().unwrap());
         }
-        refusal(Guard::OriginAndHost, &headers, None).is_none()
+        refusal(Guard::OriginAndHost, &headers, None, None).is_none()
     }
 
     #[test]
@@ -68,7 +75,7 @@ mod tests {
         assert!(check("127.0.0.1:10090", None));
         assert!(check("localhost:10090", Some("http://localhost:10090")));
         assert!(check("[::1]:10090", Some("http://[::1]:10090")));
-        assert!(refusal(Guard::OriginAndHost, &HeaderMap::new(), None).is_none());
+        assert!(refusal(Guard::OriginAndHost, &HeaderMap::new(), None, None).is_none());
     }
 
     #[test]
@@ -86,7 +93,7 @@ mod tests {
             headers.insert(HOST, "127.0.0.1:8082".parse().unwrap());
             headers.insert(ORIGIN, origin.parse().unwrap());
             assert_eq!(
-                refusal(Guard::OriginAndHost, &headers, cors.as_ref()).is_none(),
+                refusal(Guard::OriginAndHost, &headers, cors.as_ref(), None).is_none(),
                 passes,
                 "{origin}"
             );
@@ -102,10 +109,33 @@ mod tests {
         // Where callers log in, the port may have a name; pages of others stay out.
         let mut headers = HeaderMap::new();
         headers.insert(HOST, "proxy.example.org".parse().unwrap());
-        assert_eq!(refusal(Guard::Origin, &headers, None), None);
+        assert_eq!(refusal(Guard::Origin, &headers, None, None), None);
         headers.insert(ORIGIN, "https://proxy.example.org".parse().unwrap());
-        assert_eq!(refusal(Guard::Origin, &headers, None), None);
+        assert_eq!(refusal(Guard::Origin, &headers, None, None), None);
         headers.insert(ORIGIN, "https://example.org".parse().unwrap());
-        assert!(refusal(Guard::Origin, &headers, None).is_some());
+        assert!(refusal(Guard::Origin, &headers, None, None).is_some());
+    }
+
+    #[test]
+    fn pages_behind_a_proxy_are_known_by_the_set_address() {
+        let own = Some("https://fleet.example.org");
+        for (host, origin, site, passes) in [
+            (
+                "upstream:10090",
+                "https://fleet.example.org",
+                "same-origin",
+                true,
+            ),
+            ("upstream:10090", "https://evil.org", "cross-site", false),
+            // A proxy that makes up the host from what the page says.
+            ("evil.org", "https://evil.org", "cross-site", false),
+        ] {
+            let mut headers = HeaderMap::new();
+            headers.insert(HOST, host.parse().unwrap());
+            headers.insert(ORIGIN, origin.parse().unwrap());
+            headers.insert("sec-fetch-site", site.parse().unwrap());
+            let refused = refusal(Guard::Origin, &headers, None, own);
+            assert_eq!(refused.is_none(), passes, "{origin}");
+        }
     }
 }

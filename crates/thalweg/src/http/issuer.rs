@@ -15,14 +15,14 @@ use serde::Deserialize;
 use tokio_util::sync::CancellationToken;
 
 use super::limits::{ISSUER_ASKED_EVERY, ISSUER_PAUSE, ISSUER_WAIT};
-use crate::cli::http_client;
+use crate::cli::{Trust, http_client};
 
 /// Keeps the keys fresh until `shutdown`; returns at once when no issuer is to be asked.
 pub async fn keep_keys(jwts: Arc<Jwts>, shutdown: CancellationToken) {
     let Some(issuer) = jwts.asked_issuer().map(str::to_owned) else {
         return;
     };
-    let http = match http_client(None) {
+    let http = match http_client(&Trust::default(), Some(&issuer)) {
         Ok(http) => http,
         Err(error) => {
             tracing::error!("the issuer cannot be asked for its keys: {error}");

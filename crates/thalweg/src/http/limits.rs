@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-/// Open connections per HTTP port; each idle one costs a few KiB.
-pub(super) const CONNECTION_COUNT_MAX: usize = 10_000;
+/// Open connections per HTTP port where nobody has set it; each idle one costs a few KiB.
+pub(super) const CONNECTIONS_MAX: usize = 10_000;
 
 /// What a port's idle time-out is where nobody has set it: agents call once a minute at the most
 /// usual setting and keep their connections, so it is longer than that.
@@ -73,6 +73,9 @@ pub(super) const ISSUER_PAUSE: Duration = Duration::from_secs(30);
 
 /// How long an issuer may take to tell its keys.
 pub(super) const ISSUER_WAIT: Duration = Duration::from_secs(10);
+
+/// How long an issuer may take to tell where people sign out of it.
+pub(super) const SIGN_OUT_WAIT: Duration = Duration::from_secs(2);
 
 /// How long people may take at the issuer's before they have to begin to sign in again.
 pub(super) const SIGN_IN_WAIT: Duration = Duration::from_secs(600);

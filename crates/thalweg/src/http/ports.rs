@@ -31,6 +31,7 @@ pub struct Port {
     tls: Option<Arc<Tls>>,
     manners: Arc<Manners>,
     idle_timeout: Duration,
+    connections_max: usize,
     /// Holds callers to what they may ask for; within the logins, as it asks who calls.
     pub rates: Option<Arc<rest::RateLimit>>,
 }
@@ -41,20 +42,21 @@ impl Ports {
     /// # Errors
     /// [`AccessError::Tls`], [`AccessError::Jwks`].
     pub fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Self, AccessError> {
-        let port = |http: &HttpConfig, knows_everybody, body_idle_max| {
+        let port = |http: &HttpConfig, knows_everybody, body_idle_max, own_origin| {
             let manners = Manners {
                 body_idle_max,
-                guard: match (config.access.allow_remote, knows_everybody) {
-                    (true, _) => None,
-                    (false, true) => Some(Guard::Origin),
-                    (false, false) => Some(Guard::OriginAndHost),
+                guard: match config.access.allow_remote || knows_everybody {
+                    true => Guard::Origin,
+                    false => Guard::OriginAndHost,
                 },
+                own_origin,
                 ..http.manners()
             };
             Ok(Port {
                 tls: http.open_tls()?,
                 manners: Arc::new(manners),
                 idle_timeout: http.idle_timeout.0,
+                connections_max: http.connections_max,
                 rates: rest::RateLimit::of(&http.rate_limit, clock.clone()),
             })
         };
@@ -64,16 +66,19 @@ impl Ports {
                 &config.rest.http,
                 config.knows_callers_of(&config.rest.http),
                 None,
+                None,
             )?,
             schemas: port(
                 &config.schemas.http,
                 config.knows_callers_of(&config.schemas.http),
                 Some(BODY_IDLE_MAX),
+                None,
             )?,
             management: port(
                 &config.fleet.http,
                 config.knows_callers_of_management(),
                 Some(BODY_IDLE_MAX),
+                config.access.sign_in.origin(),
             )?,
             jwts: Jwts::open(config.access.jwt.clone())?.map(Arc::new),
         })
@@ -123,12 +128,18 @@ impl Ports {
 }
 
 impl Port {
+    /// Whom its own certificate names.
+    pub fn own_name(&self) -> Option<access::Principal> {
+        self.tls.as_ref()?.own_name()
+    }
+
     /// What [`super::serve`] needs for it.
     pub fn transport(&self) -> Transport {
         Transport {
             tls: self.tls.clone(),
             manners: self.manners.clone(),
             idle_timeout: self.idle_timeout,
+            connections_max: self.connections_max,
         }
     }
 }

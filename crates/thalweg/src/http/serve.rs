@@ -4,6 +4,7 @@
 use std::net::IpAddr;
 use std::pin::pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use access::Tls;
@@ -12,15 +13,14 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::door::{Door, Manners, Routes};
 use super::limits::{
-    CONNECTION_COUNT_MAX, DRAIN_MAX, HEADER_BYTES_MAX, HTTP2_CONNECTION_WINDOW_BYTES,
-    HTTP2_LOCAL_RESETS_MAX, HTTP2_LOOK, HTTP2_PENDING_RESETS_MAX, HTTP2_STREAM_WINDOW_BYTES,
-    HTTP2_STREAMS_MAX,
+    DRAIN_MAX, HEADER_BYTES_MAX, HTTP2_CONNECTION_WINDOW_BYTES, HTTP2_LOCAL_RESETS_MAX, HTTP2_LOOK,
+    HTTP2_PENDING_RESETS_MAX, HTTP2_STREAM_WINDOW_BYTES, HTTP2_STREAMS_MAX,
 };
 use super::link::Link;
 use super::watch::{Found, Watch};
@@ -33,11 +33,15 @@ pub struct Transport {
     pub manners: Arc<Manners>,
     /// A connection on which no whole head of a request comes for so long is closed.
     pub idle_timeout: Duration,
+    /// Connections open at a time.
+    pub connections_max: usize,
 }
 
 /// Serves until `shutdown`, then lets running requests end, for a bounded time.
 ///
-/// At the bound of connections new ones wait in the kernel's queue: the sender is held back.
+/// At the bound of connections new ones wait in the kernel's queue: the sender is held back. Before
+/// it is reached, connections by HTTP/1.1 are closed after the next answer, so that those who keep
+/// theirs do not keep others out.
 pub async fn serve(
     listener: TcpListener,
     routes: impl Into<Routes>,
@@ -45,17 +49,19 @@ pub async fn serve(
     shutdown: CancellationToken,
 ) {
     let routes = routes.into();
-    let places = Arc::new(Semaphore::new(CONNECTION_COUNT_MAX));
+    let places = Arc::new(Places::new(transport.connections_max));
     let graceful = GracefulShutdown::new();
     let port = Arc::new(Port {
         http1: http1_builder(transport.idle_timeout),
         http2: http2_builder(),
         routes,
         transport,
+        places: places.clone(),
     });
     loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
-            break;
+        let place = tokio::select! {
+            place = places.take() => place,
+            () = shutdown.cancelled() => break,
         };
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -100,6 +106,43 @@ struct Port {
     http2: http2::Builder<TokioExecutor>,
     routes: Routes,
     transport: Transport,
+    places: Arc<Places>,
+}
+
+/// The connections that a port may have.
+pub(super) struct Places {
+    free: Arc<Semaphore>,
+    all: usize,
+    /// That none was left.
+    is_told: AtomicBool,
+}
+
+impl Places {
+    fn new(all: usize) -> Self {
+        Places {
+            free: Arc::new(Semaphore::new(all)),
+            all,
+            is_told: AtomicBool::new(false),
+        }
+    }
+
+    /// Waits for a place; it is free again when what is returned is dropped.
+    async fn take(&self) -> Option<OwnedSemaphorePermit> {
+        // Nobody closes it.
+        let place = self.free.clone().acquire_owned().await.ok();
+        if self.free.available_permits() == 0 && !self.is_told.swap(true, Ordering::Relaxed) {
+            tracing::warn!(
+                connections_max = self.all,
+                "all connections of a port were taken: others wait; raise its connections_max"
+            );
+        }
+        place
+    }
+
+    /// True when few are left, a fifth of all.
+    pub fn are_scarce(&self) -> bool {
+        self.free.available_permits() <= self.all / 5
+    }
 }
 
 impl Port {
@@ -131,6 +174,7 @@ impl Port {
             },
             certificate: link.certificate,
             watch: watch.clone(),
+            places: self.places.clone(),
         };
         let service = service_fn(move |request| door.take(request));
         let ended = match watch {
@@ -216,3 +260,76 @@ fn http2_builder() -> http2::Builder<TokioExecutor> {
 }
 
 const ACCEPT_RETRY: Duration = Duration::from_millis(50);
+
+#[cfg(test)]
+mod tests {
+    use std::net::SocketAddr;
+
+    use axum::Router;
+    use axum::routing::get;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+    use super::*;
+
+    /// A port of few connections, and what ends it.
+    async fn port(connections_max: usize) -> (SocketAddr, CancellationToken, impl Future) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let routes = Router::new().route("/", get(|| async { "here" }));
+        let transport = Transport {
+            tls: None,
+            manners: Arc::default(),
+            idle_timeout: Duration::from_secs(600),
+            connections_max,
+        };
+        let shutdown = CancellationToken::new();
+        let serving = tokio::spawn(serve(listener, routes, transport, shutdown.clone()));
+        (address, shutdown, serving)
+    }
+
+    /// Asks once on a connection; the answer's head.
+    async fn ask(stream: &mut TcpStream) -> String {
+        let call = b"GET / HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n";
+        stream.write_all(call).await.unwrap();
+        let mut answer = Vec::new();
+        while !answer.ends_with(b"here") {
+            let mut piece = [0; 512];
+            let count = stream.read(&mut piece).await.unwrap();
+            assert!(count > 0, "closed without an answer");
+            answer.extend_from_slice(&piece[..count]);
+        }
+        String::from_utf8(answer).unwrap()
+    }
+
+    #[tokio::test]
+    async fn those_who_keep_their_connections_keep_nobody_out() {
+        let (address, shutdown, serving) = port(10).await;
+        let mut kept = Vec::new();
+        for _ in 0..6 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            assert!(!ask(&mut stream).await.contains("connection: close"));
+            kept.push(stream);
+        }
+        // Where few are left each answer ends its connection, so that there is room again.
+        for _ in 0..20 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            assert!(ask(&mut stream).await.contains("connection: close"));
+            assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
+        }
+        shutdown.cancel();
+        serving.await;
+    }
+
+    #[tokio::test]
+    async fn a_port_whose_connections_are_all_taken_can_be_stopped() {
+        let (address, shutdown, serving) = port(2).await;
+        let mut silent = Vec::new();
+        for _ in 0..4 {
+            silent.push(TcpStream::connect(address).await.unwrap());
+        }
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        shutdown.cancel();
+        let ended = tokio::time::timeout(Duration::from_secs(60), serving).await;
+        assert!(ended.is_ok());
+    }
+}

@@ -35,7 +35,7 @@ use base::{Clock, HumanDuration, UnixMillis};
 use serde::{Deserialize, Serialize};
 use serde_json::json;
 
-use super::limits::{RENEWAL_PAUSE, SIGN_IN_WAIT};
+use super::limits::{RENEWAL_PAUSE, SIGN_IN_WAIT, SIGN_OUT_WAIT};
 use cookie::Cookie;
 use exchange::{Exchange, Given, NotGiven};
 use renewal::{Renewal, Renewals};
@@ -77,6 +77,15 @@ pub struct SignIn {
     exchange: Exchange,
     renewals: Renewals,
     clock: Arc<dyn Clock>,
+}
+
+impl SignInConfig {
+    /// The origin of pages that are reached at the set address.
+    pub(super) fn origin(&self) -> Option<String> {
+        let (scheme, rest) = self.address.as_deref()?.split_once("://")?;
+        let host = rest.split('/').next()?;
+        Some(format!("{scheme}://{host}"))
+    }
 }
 
 impl SignIn {
@@ -281,7 +290,8 @@ async fn redeemed(
 
 /// Replaces a login's token by a new one, when it is time; tells when to ask again.
 async fn renew(State(sign_in): State<Arc<SignIn>>, headers: HeaderMap) -> Response {
-    if !may_use_cookie(&Method::POST, &headers) {
+    let own = sign_in.config.origin();
+    if !may_use_cookie(&Method::POST, &headers, own.as_deref()) {
         return failed(StatusCode::FORBIDDEN, "this is for the console's own page");
     }
     let kept = cookie::value_of(&headers, cookie::RENEWAL);
@@ -348,7 +358,12 @@ async fn offer(State(sign_in): State<Arc<SignIn>>) -> impl IntoResponse {
 
 async fn sign_out(State(sign_in): State<Arc<SignIn>>, headers: HeaderMap) -> Response {
     let back = sign_in.address(&headers, "/");
-    let address = sign_in.exchange.sign_out_address(&back).await;
+    // Who signs out here is out, whatever the issuer does.
+    let address = sign_in.exchange.sign_out_address(&back);
+    let address = tokio::time::timeout(SIGN_OUT_WAIT, address)
+        .await
+        .ok()
+        .flatten();
     let mut response = Json(json!({"address": address})).into_response();
     let login = sign_in.cookie(Cookie::login("", 0));
     for forget in [login, sign_in.renewal(None)] {
@@ -367,9 +382,10 @@ async fn stand_for_login(
     let by_script = headers
         .get("sec-fetch-mode")
         .is_some_and(|mode| mode != "navigate");
+    let own = sign_in.config.origin();
     let mut by_cookie = false;
     if !headers.contains_key(AUTHORIZATION)
-        && may_use_cookie(request.method(), headers)
+        && may_use_cookie(request.method(), headers, own.as_deref())
         && let Some(token) = cookie::value_of(headers, cookie::LOGIN)
         && let Ok(mut bearer) = HeaderValue::from_str(&format!("Bearer {token}"))
     {
@@ -401,8 +417,9 @@ async fn stand_for_login(
 }
 
 /// Whether a request may go by the cookie: another site's page must change nothing by it, not even
-/// in a browser that heeds no `SameSite`.
-fn may_use_cookie(method: &Method, headers: &HeaderMap) -> bool {
+/// in a browser that heeds no `SameSite`. `own` is the origin that browsers know this port by where
+/// a proxy stands before it.
+fn may_use_cookie(method: &Method, headers: &HeaderMap, own: Option<&str>) -> bool {
     if matches!(*method, Method::GET | Method::HEAD) {
         return true;
     }
@@ -412,7 +429,7 @@ fn may_use_cookie(method: &Method, headers: &HeaderMap) -> bool {
         .and_then(|origin| origin.split_once("://"))
         .map(|(_, host)| host);
     site.is_none_or(|site| site == "same-origin" || site == "none")
-        && (origin.is_none() || host == Some(&host_of(headers)))
+        && (origin.is_none() || origin == own || host == Some(&host_of(headers)))
 }
 
 fn host_of(headers: &HeaderMap) -> String {

@@ -75,7 +75,7 @@ pub enum Role {
 /// Runs until told to stop.
 pub fn run(args: Args) -> Result<ExitCode, Failure> {
     let began = Instant::now();
-    let config = config::load(args.config.as_deref(), std::env::vars(), &args.settings)
+    let config = config::load(args.config.as_deref(), config::variables(), &args.settings)
         .map_err(|problems| Failure(lines("the configuration cannot be used", &problems)))?;
     let roles = chosen(&args.roles, config.streams.kafka.servers().is_some())?;
     let folder =
@@ -291,7 +291,8 @@ fn announce(
     tracing::info!(ready_ms = began.elapsed().as_millis(), "ready");
 }
 
-async fn wait_for_stop() -> Result<(), Failure> {
+/// Waits for Ctrl-C, or for a supervisor that wants it to end.
+pub(crate) async fn wait_for_stop() -> Result<(), Failure> {
     use tokio::signal::unix::{SignalKind, signal};
     let mut terminate = signal(SignalKind::terminate())
         .map_err(|error| Failure::because("cannot wait for signals", &error))?;

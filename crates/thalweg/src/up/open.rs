@@ -58,7 +58,9 @@ impl Parts {
             (None, Some(cluster)) => Some(cluster.store()),
             (None, None) => None,
         };
-        let management = opening.management(security.as_deref(), &ports).await?;
+        let policy = config.streams.access_policy().filter(|_| store.is_some());
+        let access = opening.users(security.as_deref(), policy.is_some()).await?;
+        let management = opening.management(access.as_ref(), policy.as_ref(), &ports);
         let sign_in = http::SignIn::open(
             config.access.sign_in.clone(),
             config.fleet.http.tls.is_on(),
@@ -66,14 +68,11 @@ impl Parts {
             clock.clone(),
         );
         let sign_in = sign_in.map_err(|error| Failure(format!("cannot open sign-ins: {error}")))?;
-        opening.logins = security.as_ref().and_then(|security| {
-            let (access, policy) = (security.access.clone()?, security.authorization.clone()?);
+        opening.logins = access.clone().zip(policy).map(|(access, policy)| {
             let jwts = ports.jwts.clone();
-            Some(rest::Logins::new(access, policy, jwts, clock.clone()))
+            rest::Logins::new(access, policy, jwts, clock.clone())
         });
-        let of_listener = security.as_ref().and_then(|of| of.access.clone());
-        let of_port = || management.as_ref().map(|(access, _)| access.clone());
-        let mqtt = opening.mqtt(of_listener.or_else(of_port), &ports).await?;
+        let mqtt = opening.mqtt(access, &ports).await?;
         let fleet = opening.fleet(store.as_ref(), management.as_ref()).await?;
         let mut parts = Parts {
             streams,
@@ -187,25 +186,37 @@ impl Opening<'_> {
         opened.map(Arc::new).map_err(cannot_open("users and ACLs"))
     }
 
-    /// Users, roles and logins of the management port, where its callers are asked who they are.
-    async fn management(
+    /// The folder's users and ACLs, opened once for all who ask callers who they are: the Kafka
+    /// listener, the proxies where ACLs are followed (before a Kafka cluster too), and the
+    /// management port. None where nobody does.
+    async fn users(
         &self,
         security: Option<&Security>,
-        ports: &Ports,
-    ) -> Result<Option<Management>, Failure> {
-        let policy = security.and_then(|security| security.authorization.clone());
-        let config = &self.config.access;
-        if policy.is_none() && !config.management_logins {
-            return Ok(None);
+        follows_acls: bool,
+    ) -> Result<Option<Arc<access::Access>>, Failure> {
+        match security.and_then(|security| security.access.clone()) {
+            Some(access) => Ok(Some(access)),
+            None if follows_acls || self.config.access.management_logins => {
+                self.access().await.map(Some)
+            }
+            None => Ok(None),
         }
-        let access = match security.and_then(|security| security.access.clone()) {
-            Some(access) => access,
-            None => self.access().await?,
-        };
+    }
+
+    /// Users, roles and logins of the management port, where its callers are asked who they are.
+    fn management(
+        &self,
+        access: Option<&Arc<access::Access>>,
+        policy: Option<&access::Policy>,
+        ports: &Ports,
+    ) -> Option<Management> {
+        let config = &self.config.access;
+        let access = access.filter(|_| policy.is_some() || config.management_logins)?;
         let (roles, jwts) = (config.roles.clone(), ports.jwts.clone());
-        let clock = self.clock.clone();
+        let (access, clock) = (access.clone(), self.clock.clone());
+        let policy = policy.cloned();
         let logins = rest::Logins::with_roles(access.clone(), policy, roles, jwts, clock);
-        Ok(Some((access, logins)))
+        Some((access, logins))
     }
 
     /// `known`: the users that another role opened already.

@@ -186,6 +186,7 @@ impl Parts {
         let settings = rest::RestConfig {
             is_tls: config.rest.http.tls.is_on(),
             peer_identity: own_certificate(config),
+            own_name: port.own_name(),
             ..with_peer_address(&config.rest, &listener)
         };
         let (routes, handle) = rest::routes(

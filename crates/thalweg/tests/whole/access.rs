@@ -9,7 +9,7 @@ use crate::harness::{
     Up, add_offline, curl, folder, kafka_tool, python, succeed, text, whole_topic,
 };
 
-/// A folder with a certificate authority, a certificate of the server and one of a client.
+/// A folder with a certificate authority, a certificate of the server and those of two clients.
 pub struct Certificates(PathBuf);
 
 impl Certificates {
@@ -32,7 +32,11 @@ impl Certificates {
             "-subj",
             "/CN=test authority",
         ]);
-        for (name, subject) in [("server", "/CN=localhost"), ("ann", "/O=Example/CN=ann")] {
+        for (name, subject) in [
+            ("server", "/CN=localhost"),
+            ("ann", "/O=Example/CN=ann"),
+            ("eve", "/O=Example/CN=eve"),
+        ] {
             certificates.openssl(&[
                 "req",
                 "-newkey",

@@ -1,5 +1,9 @@
 //! The client commands against a running process.
 
+use std::io::Write;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
 use serde_json::Value;
 
 use crate::harness::{Up, eventually, folder, succeed, text, thalweg_command};
@@ -39,6 +43,45 @@ fn produced_lines_come_back_and_a_group_goes_on_where_it_stopped() {
     assert_eq!(consume("4"), "1\n2\n\nplain\n");
     produce("c=3\n");
     assert_eq!(consume("1"), "3\n");
+}
+
+#[test]
+fn lines_of_a_pipe_that_stays_open_are_sent_as_they_come_and_the_last_at_a_stop() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let mut produce = thalweg_command();
+    let server = up.url("management", "");
+    produce.args(["--server", &server, "produce", "live"]);
+    produce.stdin(Stdio::piped()).stderr(Stdio::piped());
+    let mut produce = produce.spawn().unwrap();
+    let mut pipe = produce.stdin.take().unwrap();
+    let arrived = |count: &str| {
+        let arguments = ["consume", "live", "--from-beginning", "--max", count];
+        let output = up.cli(&arguments);
+        assert!(output.status.success(), "{}", text(&output.stderr));
+        text(&output.stdout)
+    };
+    for (line, count, all) in [("one", "1", "one\n"), ("two", "2", "one\ntwo\n")] {
+        writeln!(pipe, "{line}").unwrap();
+        assert_eq!(arrived(count), all);
+    }
+    // Lines that come one after the other do not wait for a silence.
+    for line in 3..20 {
+        writeln!(pipe, "{line}").unwrap();
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    assert_eq!(arrived("10").lines().count(), 10);
+    // What was read goes on at a Ctrl-C, though the pipe is open.
+    writeln!(pipe, "last").unwrap();
+    std::thread::sleep(Duration::from_millis(50));
+    let id = produce.id().to_string();
+    succeed(Command::new("kill").args(["-INT", &id]));
+    let output = produce.wait_with_output().unwrap();
+    let told = text(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    assert_eq!(told, "20 records acknowledged\n");
+    assert!(arrived("20").ends_with("last\n"));
+    drop(pipe);
 }
 
 #[test]

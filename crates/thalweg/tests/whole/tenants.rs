@@ -15,6 +15,12 @@ pub struct House {
 
 impl House {
     pub fn start(dir: &Path) -> House {
+        let mechanisms = "streams.sasl.mechanisms=[\"PLAIN\", \"SCRAM-SHA-256\"]";
+        House::start_with(dir, &["--set", mechanisms])
+    }
+
+    /// One with more arguments, whose settings win.
+    pub fn start_with(dir: &Path, more: &[&str]) -> House {
         let data = dir.join("data");
         for name in ["admin", "ann", "bob"] {
             add_offline(&data, name, "secret");
@@ -22,14 +28,13 @@ impl House {
         let password = dir.join("password");
         std::fs::write(&password, "secret\n").unwrap();
         let settings = [
-            "streams.sasl.mechanisms=[\"PLAIN\", \"SCRAM-SHA-256\"]",
             "streams.authorization=acl",
             "streams.allow_if_no_acl=true",
             "streams.super_users=[\"User:admin\"]",
         ];
         let settings: Vec<&str> = settings.iter().flat_map(|it| ["--set", it]).collect();
         let house = House {
-            up: Up::start_with(&data, &settings),
+            up: Up::start_with(&data, &[settings.as_slice(), more].concat()),
             password: password.display().to_string(),
         };
         for (name, member) in [("acme", "User:ann"), ("beta", "User:bob")] {

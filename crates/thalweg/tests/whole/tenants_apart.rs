@@ -51,9 +51,13 @@ fn fill(house: &House, dir: &std::path::Path) -> Names {
             .map(|n| format!("{{\"id\":\"r{n}\",\"title\":\"history {word}\"}}\n"))
             .collect();
         let lines = format!("{lines}{{broken {word}\n");
-        let path = format!(
-            "/api/v1/imports?tenant={tenant}&format=jsonl&key=id&name={word}&topic=env.ns.{tenant}.BOOKS"
-        );
+        // One names no topic, the other one its own.
+        let topic = match tenant {
+            "acme" => "&topic=env.ns.acme.BOOKS",
+            _ => "",
+        };
+        let path =
+            format!("/api/v1/imports?tenant={tenant}&format=jsonl&key=id&name={word}{topic}");
         let (status, job) = house.send(who, "POST", "management", &path, &lines);
         assert_eq!(status, 201, "{job}");
         jobs.push(job["id"].as_str().unwrap().to_owned());
@@ -79,15 +83,16 @@ fn fill(house: &House, dir: &std::path::Path) -> Names {
         (found["total"] == 300).then_some(())
     });
     let topics = [
-        "acme.ORDERS",
-        "beta.ORDERS",
-        "ALL.ORDERS",
-        "acme.BOOKS",
-        "beta.BOOKS",
-        "ALL.BOOKS",
+        "env.ns.acme.ORDERS",
+        "env.ns.beta.ORDERS",
+        "env.ns.ALL.ORDERS",
+        "env.ns.acme.BOOKS",
+        "env.ns.ALL.BOOKS",
+        "imports-beta",
+        "imports-ALL",
     ];
     Names {
-        topics: topics.map(|name| format!("env.ns.{name}")).to_vec(),
+        topics: topics.map(str::to_owned).to_vec(),
         jobs,
     }
 }
@@ -213,7 +218,165 @@ fn no_api_shows_a_tenant_what_another_one_has() {
     );
 }
 
+/// A change that somebody of acme could try: method, role, path and body.
+fn tried(rng: &mut Rng, names: &Names, cluster: &str) -> (String, &'static str, String, String) {
+    let mut one = |of: &[&str]| of[rng.below(of.len() as u64) as usize].to_owned();
+    let tenant = one(&["beta", "beta", "default", "BETA", "acme/../beta", "%62eta"]);
+    let topics: Vec<&str> = names.topics.iter().map(String::as_str).collect();
+    let topic = one(&topics);
+    let jobs: Vec<&str> = names.jobs.iter().map(String::as_str).collect();
+    let job = one(&jobs);
+    let lines = r#"{"id":"r7","title":"forged"}"#;
+    let record = r#"{"records":[{"value":"forged"}]}"#;
+    let one_record = r#"{"value":{"type":"JSON","data":"forged"},"headers":[{"name":"thalweg.tenant","value":"YmV0YQ=="}]}"#;
+    let tries = [
+        (
+            "POST m/api/v1/imports?tenant={tenant}&format=jsonl&key=id",
+            lines,
+        ),
+        (
+            "POST m/api/v1/imports?tenant=acme&format=jsonl&key=id&topic={topic}",
+            lines,
+        ),
+        (
+            "POST m/api/v1/imports?tenant=acme&format=jsonl&sink=topic&topic={topic}",
+            lines,
+        ),
+        (
+            "POST m/api/v1/imports?tenant=acme&tenant={tenant}&format=jsonl",
+            lines,
+        ),
+        ("DELETE m/api/v1/imports/{job}", ""),
+        ("DELETE m/api/v1/imports/{job}?forget=true&tenant=acme", ""),
+        ("POST m/api/v1/imports/{job}/pause", ""),
+        ("POST m/api/v1/imports/{job}/resume", ""),
+        ("POST m/api/v1/imports/{job}/retry", lines),
+        (
+            "PATCH m/api/v1/imports/{job}/file?offset=0&last=true",
+            lines,
+        ),
+        ("PUT m/api/v1/profiles/zqx?tenant={tenant}", "{}"),
+        ("DELETE m/api/v1/profiles/zqx?tenant={tenant}", ""),
+        ("PUT m/api/v1/tenants/{tenant}", r#"{"weight":9}"#),
+        ("POST m/api/v1/tenants/{tenant}/purge", "{}"),
+        ("DELETE m/api/v1/tenants/{tenant}", ""),
+        (
+            "POST m/api/v1/records/{tenant}/r7/check-out",
+            r#"{"holder":"forged"}"#,
+        ),
+        ("POST m/api/v1/records/{tenant}/r7/check-in", ""),
+        ("POST m/api/v1/search/rebuild", ""),
+        ("DELETE m/api/v1/topics/{topic}", ""),
+        ("POST r/topics/{topic}", record),
+        (
+            "POST r/v3/clusters/{cluster}/topics/{topic}/records",
+            one_record,
+        ),
+        ("DELETE r/v3/clusters/{cluster}/topics/{topic}", ""),
+        (
+            "PUT r/v3/clusters/{cluster}/topics/{topic}/configs/retention.ms",
+            r#"{"value":"1"}"#,
+        ),
+    ];
+    let (wish, body) = tries[rng.below(tries.len() as u64) as usize];
+    let (method, path) = wish.split_once(' ').unwrap();
+    let (role, path) = path.split_at(1);
+    let role = if role == "m" { "management" } else { "rest" };
+    let path = path.replace("{tenant}", &tenant).replace("{topic}", &topic);
+    let path = path.replace("{job}", &job).replace("zqx", SECRET);
+    let path = path.replace("{cluster}", cluster);
+    (method.to_owned(), role, path, body.to_owned())
+}
+
+/// All that beta has, as its own caller and the administrator see it.
+fn all_of_beta(house: &House, names: &Names) -> Vec<String> {
+    let mut seen = Vec::new();
+    for path in [
+        &format!("/api/v1/imports/{}", names.jobs[1]),
+        &format!("/api/v1/imports/{}/journal", names.jobs[1]),
+        "/api/v1/imports?tenant=beta",
+        "/api/v1/profiles?tenant=beta",
+        "/api/v1/records/beta/r7",
+        "/api/v1/records/beta/r7/history",
+        "/api/v1/search?tenant=beta&q=history",
+        "/api/v1/tenants/beta",
+    ] {
+        let (status, body) = house.raw("bob", "management", path);
+        assert_eq!(status, 200, "{path}: {body}");
+        seen.push(body);
+    }
+    for topic in &names.topics {
+        if topic.contains("acme") {
+            continue;
+        }
+        // Of a topic that both share he sees his own alone.
+        let read = house
+            .kcat("bob", &whole_topic(topic))
+            .args(["-f", "%p %o %k %s %h\n"])
+            .output()
+            .unwrap();
+        assert!(read.status.success(), "{topic}: {}", text(&read.stderr));
+        let mut lines: Vec<String> = text(&read.stdout).lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        seen.push(format!("{topic}: {}", lines.join("\n")));
+    }
+    seen
+}
+
+#[test]
+fn no_api_changes_what_another_tenant_has() {
+    let dir = folder();
+    let house = House::start(dir.path());
+    let names = fill(&house, dir.path());
+    let (_, clusters) = house.call("ann", "rest", "/v3/clusters", None);
+    let cluster = clusters["data"][0]["cluster_id"]
+        .as_str()
+        .unwrap_or("x")
+        .to_owned();
+    let before = all_of_beta(&house, &names);
+    let seed = number_of("THALWEG_SEED", 20_252);
+    let mut rng = Rng::from_seed(seed);
+    let (mut done, mut refused) = (0, 0);
+    for _ in 0..number_of("THALWEG_TURNS", 250) {
+        let (method, role, path, body) = tried(&mut rng, &names, &cluster);
+        match house.try_to("ann", &method, role, &path, &body) {
+            200..300 => done += 1,
+            _ => refused += 1,
+        }
+    }
+    assert!(done > 5 && refused > 50, "{done} done, {refused} refused");
+    let jobs = "/api/v1/imports?tenant=acme";
+    eventually("her own imports", || {
+        let (_, listed) = house.call("ann", "management", jobs, None);
+        let mut jobs = listed["jobs"].as_array()?.iter();
+        jobs.all(|job| job["state"] != "running").then_some(())
+    });
+    for (before, after) in before.iter().zip(all_of_beta(&house, &names)) {
+        assert_eq!(*before, after, "seed {seed}");
+    }
+    // What she named that is beta's is kept.
+    let refusals = "/api/v1/tenants/acme/refusals";
+    let (_, told) = house.call("admin", "management", refusals, None);
+    let told = told["refusals"].as_array().unwrap();
+    let named = |claimed: &str| told.iter().any(|it| it["claimed"] == claimed);
+    assert!(named("beta") && named("imports-beta"), "{told:?}");
+}
+
 impl House {
+    /// The status of a change that somebody tries.
+    fn try_to(&self, who: &str, method: &str, role: &str, path: &str, body: &str) -> u16 {
+        let (url, user) = (self.up.url(role, path), format!("{who}:secret"));
+        let kind = match role {
+            "rest" if path.starts_with("/topics/") => "application/vnd.kafka.json.v2+json",
+            _ => "application/json",
+        };
+        let kind = format!("Content-Type: {kind}");
+        let (user, method) = (["--user", &user], ["--request", method]);
+        let body = ["--header", &kind, "--data-binary", body, &url];
+        let call = [&["--path-as-is"][..], &user, &method, &body].concat();
+        crate::harness::curl(&call).status
+    }
+
     /// Status and text of a call by somebody.
     fn raw(&self, who: &str, role: &str, path: &str) -> (u16, String) {
         let (url, user) = (self.up.url(role, path), format!("{who}:secret"));

@@ -10,7 +10,7 @@ use serde::Deserialize;
 use tokio::sync::{Mutex, Semaphore};
 use tokio::time::Instant;
 
-use crate::cli::http_client;
+use crate::cli::{Trust, http_client};
 use crate::http::issuer::{Discovered, discover, is_private, read_bounded};
 use crate::http::limits::{ISSUER_ASKED_EVERY, ISSUER_WAIT, SIGN_INS_AT_ONCE_MAX};
 
@@ -53,7 +53,8 @@ impl Exchange {
             issuer: issuer.to_owned(),
             client: client.to_owned(),
             secret: secret.transpose()?,
-            http: http_client(None).map_err(|error| error.to_string())?,
+            http: http_client(&Trust::default(), Some(issuer))
+                .map_err(|error| error.to_string())?,
             known: Mutex::default(),
             places: Semaphore::new(SIGN_INS_AT_ONCE_MAX),
         })

@@ -403,14 +403,14 @@ fn a_broker_that_dies_and_comes_back_loses_and_doubles_nothing() {
 }
 
 #[test]
-fn what_means_the_listener_is_refused_with_a_cluster() {
+fn what_is_not_the_users_to_set_is_refused_with_a_cluster() {
     let dir = folder();
     let mut command = thalweg_command();
     command.arg("up").arg("--data").arg(dir.path().join("data"));
     for setting in [
         "streams.kafka.bootstrap_servers=127.0.0.1:1",
-        "streams.authorization=acl",
         "streams.kafka.properties.acks=1",
+        "streams.kafka.properties.enable.idempotence=false",
         "streams.kafka.properties.sasl.password=hush",
     ] {
         command.args(["--set", setting]);
@@ -419,7 +419,7 @@ fn what_means_the_listener_is_refused_with_a_cluster() {
     let told = text(&output.stderr);
     assert!(!output.status.success());
     assert!(
-        told.contains("authorization") && told.contains("acks"),
+        told.contains("idempotence") && told.contains("acks"),
         "{told}"
     );
     assert!(!told.contains("hush"), "{told}");
