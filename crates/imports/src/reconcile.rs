@@ -36,7 +36,11 @@ pub(crate) async fn reconcile(core: Arc<Core>) {
             continue;
         }
         looks = 0;
-        match core.shutdown.run_until_cancelled(core.sweep()).await {
+        match core
+            .shutdown
+            .run_until_cancelled(Box::pin(core.sweep()))
+            .await
+        {
             None => return,
             // There are more: leases are kept in between.
             Some(Ok(true)) => looks = SWEEP_LOOKS - 1,
