@@ -1,42 +1,14 @@
 //! Members of groups that nobody polls, on a cluster that librdkafka plays in the process.
 
 use std::collections::BTreeSet;
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use rdkafka::mocking::MockCluster;
-use rdkafka::producer::DefaultProducerContext;
-
-use super::Cluster;
-use super::tests::config;
-use crate::event_store::{Consumer, ConsumerConfig, EventStore, OffsetReset, ProduceBatch, SeekTo};
+use super::tests::World;
+use crate::event_store::{Consumer, ConsumerConfig, OffsetReset, ProduceBatch, SeekTo};
 use crate::record::Record;
-use crate::topic::TopicName;
 
-/// A cluster with topic `t`, and records that are numbers.
-struct World {
-    _mock: MockCluster<'static, DefaultProducerContext>,
-    _cluster: Arc<Cluster>,
-    store: Arc<dyn EventStore>,
-    topic: TopicName,
-    _folder: tempfile::TempDir,
-}
-
+/// Its records are numbers.
 impl World {
-    fn new(partitions: i32) -> World {
-        let mock = MockCluster::new(1).unwrap();
-        mock.create_topic("t", partitions, 1).unwrap();
-        let folder = tempfile::tempdir().unwrap();
-        let cluster = Cluster::open(folder.path(), config(&mock)).unwrap();
-        World {
-            store: cluster.store(),
-            _mock: mock,
-            _cluster: cluster,
-            topic: "t".parse().unwrap(),
-            _folder: folder,
-        }
-    }
-
     async fn put(&self, partition: i32, values: std::ops::Range<i64>) {
         let values = values.map(|value| value.to_string());
         let batch = ProduceBatch {

@@ -24,16 +24,16 @@ use crate::record::Record;
 use crate::topic::TopicName;
 
 /// A cluster of one broker with one topic, and who asks for it.
-struct World {
+pub(super) struct World {
     mock: MockCluster<'static, DefaultProducerContext>,
     cluster: Arc<Cluster>,
-    store: Arc<dyn EventStore>,
-    topic: TopicName,
+    pub store: Arc<dyn EventStore>,
+    pub topic: TopicName,
     _folder: tempfile::TempDir,
 }
 
 impl World {
-    fn new(partitions: i32) -> World {
+    pub fn new(partitions: i32) -> World {
         let mock = MockCluster::new(1).unwrap();
         mock.create_topic("t", partitions, 1).unwrap();
         let folder = tempfile::tempdir().unwrap();

@@ -140,11 +140,26 @@ impl Census {
     /// # Errors
     /// The store's, and `Limit` where records name more tenants than runs may be.
     pub(super) fn look(&mut self, partition: &Partition) -> Result<(), StreamsError> {
-        let looked = self.look_on(partition);
-        if looked.is_err() {
+        let start = partition.log_start_offset();
+        if let Err(error) = self.recount_before(partition, start) {
             self.forget();
+            return Err(error);
         }
-        looked
+        let until = partition.end_offset(Isolation::Uncommitted);
+        let mut next = self.next.max(start);
+        let note = |name: &TenantId, of: Counted| self.note(name, &of);
+        let read = each_record(partition, &mut next, until, note);
+        // What was read before an error is not read again.
+        self.next = next;
+        read?;
+        if self.runs > self.runs_max {
+            self.forget();
+            return Err(StreamsError::Limit {
+                what: "tenants that the records of one shared partition name",
+                max: self.runs_max as u64,
+            });
+        }
+        Ok(())
     }
 
     /// Has the next look begin anew.
@@ -152,22 +167,13 @@ impl Census {
         *self = Census::within(self.runs_max);
     }
 
-    fn look_on(&mut self, partition: &Partition) -> Result<(), StreamsError> {
-        let start = partition.log_start_offset();
+    /// Counts no more what is gone before `start`.
+    fn recount_before(&mut self, partition: &Partition, start: i64) -> Result<(), StreamsError> {
         if let Some(until) = self.forget_before(start) {
             let mut left = self.alike();
-            let until = until.min(self.next);
-            each_record(partition, start..until, |name, of| left.note(name, &of))?;
+            let (mut at, until) = (start, until.min(self.next));
+            each_record(partition, &mut at, until, |name, of| left.note(name, &of))?;
             self.put_before(left);
-        }
-        let until = partition.end_offset(Isolation::Uncommitted);
-        let within = self.next.max(start)..until;
-        self.next = each_record(partition, within, |name, of| self.note(name, &of))?;
-        if self.runs > self.runs_max {
-            return Err(StreamsError::Limit {
-                what: "tenants that the records of one shared partition name",
-                max: self.runs_max as u64,
-            });
         }
         Ok(())
     }
@@ -313,16 +319,13 @@ pub(crate) fn counted(
 ) -> Result<(u64, Option<UnixMillis>), StreamsError> {
     let (mut records, mut oldest) = (0, None::<UnixMillis>);
     let start = partition.log_start_offset();
-    each_record(
-        partition,
-        within.start.max(start)..within.end,
-        |name, of| {
-            if name == tenant {
-                records += 1;
-                oldest = Some(oldest.map_or(of.time, |oldest| oldest.min(of.time)));
-            }
-        },
-    )?;
+    let mut at = within.start.max(start);
+    each_record(partition, &mut at, within.end, |name, of| {
+        if name == tenant {
+            records += 1;
+            oldest = Some(oldest.map_or(of.time, |oldest| oldest.min(of.time)));
+        }
+    })?;
     Ok((records, oldest))
 }
 
@@ -336,15 +339,17 @@ pub(crate) fn whose(headers: &[(String, Option<Bytes>)]) -> Option<TenantId> {
     })
 }
 
-/// Shows `note` the records within these offsets that name a tenant; answers up to where it read.
+/// Shows `note` the records from `at` to `end` that name a tenant; `at` moves behind each batch that was
+/// shown whole, and stands there after an error.
 fn each_record(
     partition: &Partition,
-    within: Range<i64>,
+    at: &mut i64,
+    end: i64,
     mut note: impl FnMut(&TenantId, Counted),
-) -> Result<i64, StreamsError> {
-    let mut at = within.start;
-    while at < within.end {
-        let batches = partition.read(Isolation::Uncommitted, at, READ_BYTES, true)?;
+) -> Result<(), StreamsError> {
+    let within = *at..end;
+    while *at < end {
+        let batches = partition.read(Isolation::Uncommitted, *at, READ_BYTES, true)?;
         if batches.is_empty() {
             break;
         }
@@ -358,10 +363,10 @@ fn each_record(
                     note(&name, Counted::of(&record));
                 }
             }
-            at = at.max(header.last_offset() + 1);
+            *at = (*at).max(header.last_offset() + 1);
         }
     }
-    Ok(at)
+    Ok(())
 }
 
 /// Whether a run takes in the one that is behind it.
