@@ -126,6 +126,15 @@ impl Schedule {
 
     /// Takes a slice's measured cost; `again` says that the job has more.
     pub fn done(&mut self, job: JobNumber, cost: Cost, again: bool) {
+        self.ended(job, Some(Cost(cost.0.max(1))), again);
+    }
+
+    /// A job that was picked ran no slice: it is charged nothing, and waits no more.
+    pub fn not_run(&mut self, job: JobNumber) {
+        self.ended(job, None, false);
+    }
+
+    fn ended(&mut self, job: JobNumber, cost: Option<Cost>, again: bool) {
         let Some(Running {
             class,
             tenant,
@@ -134,9 +143,8 @@ impl Schedule {
         else {
             return;
         };
-        let cost = Cost(cost.0.max(1));
         if let Some(lane) = self.lanes.get_mut(&class) {
-            let cost = lane.charged(&tenant, cost);
+            let cost = cost.map_or(Cost(0), |cost| lane.charged(&tenant, cost));
             lane.tenants.charge(&tenant, cost, charged);
             self.classes.charge(&class, cost, charged);
         }
@@ -145,25 +153,6 @@ impl Schedule {
             self.add(class, &tenant, job);
         }
         if let Some(lane) = self.lanes.get_mut(&class) {
-            lane.tenants.release(&tenant);
-            lane.forget_idle(&tenant);
-            self.classes.release(&class);
-        }
-    }
-
-    /// A job that was picked ran no slice: it is charged nothing, and waits no more.
-    pub fn not_run(&mut self, job: JobNumber) {
-        let Some(Running {
-            class,
-            tenant,
-            charged,
-        }) = self.running.remove(&job)
-        else {
-            return;
-        };
-        if let Some(lane) = self.lanes.get_mut(&class) {
-            lane.tenants.charge(&tenant, Cost(0), charged);
-            self.classes.charge(&class, Cost(0), charged);
             lane.tenants.release(&tenant);
             lane.forget_idle(&tenant);
             self.classes.release(&class);
