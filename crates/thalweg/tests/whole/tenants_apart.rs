@@ -154,16 +154,18 @@ fn thought(rng: &mut Rng, names: &Names, cluster: &str) -> (&'static str, String
     (role, path.replace("{cluster}", cluster))
 }
 
+fn cluster_of(house: &House) -> String {
+    let (_, clusters) = house.call("ann", "rest", "/v3/clusters", None);
+    let id = clusters["data"][0]["cluster_id"].as_str();
+    id.unwrap_or("x").to_owned()
+}
+
 #[test]
 fn no_api_shows_a_tenant_what_another_one_has() {
     let dir = folder();
     let house = House::start(dir.path());
     let names = fill(&house, dir.path());
-    let (_, clusters) = house.call("ann", "rest", "/v3/clusters", None);
-    let cluster = clusters["data"][0]["cluster_id"]
-        .as_str()
-        .unwrap_or("x")
-        .to_owned();
+    let cluster = cluster_of(&house);
     let seed = number_of("THALWEG_SEED", 20_251);
     let mut rng = Rng::from_seed(seed);
     let (mut answered, mut refused) = (0, 0);
@@ -328,11 +330,7 @@ fn no_api_changes_what_another_tenant_has() {
     let dir = folder();
     let house = House::start(dir.path());
     let names = fill(&house, dir.path());
-    let (_, clusters) = house.call("ann", "rest", "/v3/clusters", None);
-    let cluster = clusters["data"][0]["cluster_id"]
-        .as_str()
-        .unwrap_or("x")
-        .to_owned();
+    let cluster = cluster_of(&house);
     let before = all_of_beta(&house, &names);
     let seed = number_of("THALWEG_SEED", 20_252);
     let mut rng = Rng::from_seed(seed);
