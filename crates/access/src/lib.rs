@@ -60,7 +60,7 @@ pub use role::{Grant, Granted, Role, RoleTable, Roles};
 pub use seal::Sealer;
 pub use shared::{SharedError, SharedText, SharedUsers};
 pub use snapshot::{Asking, Policy, Snapshot};
-pub use socket::{Socket, TlsSocket};
+pub use socket::{DetachedSocket, Socket, TlsSocket};
 pub use subject::certificate_subject;
 pub use tenant::{
     Collection, Destination, IMPORTS_TOPIC, OfTopic, TENANT_HEADERS, Tenant, TenantBound,

@@ -40,6 +40,13 @@ pub struct TlsSocket {
     is_ended: bool,
 }
 
+/// A connection on its way from one runtime to another.
+pub struct DetachedSocket {
+    tcp: std::net::TcpStream,
+    /// TLS, and whether nothing more comes through it.
+    tls: Option<(Box<ServerConnection>, bool)>,
+}
+
 impl Socket {
     /// Does the TLS handshake on an accepted connection.
     ///
@@ -55,6 +62,22 @@ impl Socket {
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
         Ok(Socket::Tls(Box::new(socket)))
+    }
+
+    /// Takes the connection off the runtime that it is on.
+    ///
+    /// # Errors
+    /// What the system reports; the connection is lost then.
+    pub fn detach(self) -> io::Result<DetachedSocket> {
+        let (tcp, tls) = match self {
+            Socket::Plain(tcp) => (tcp, None),
+            Socket::Tls(socket) => {
+                let TlsSocket { tcp, tls, is_ended } = *socket;
+                (tcp, Some((Box::new(tls), is_ended)))
+            }
+        };
+        let tcp = tcp.into_std()?;
+        Ok(DetachedSocket { tcp, tls })
     }
 
     /// Who the client's certificate says that it is; none without a certificate.
@@ -166,6 +189,29 @@ impl Socket {
                 socket.tcp.shutdown().await
             }
         }
+    }
+}
+
+impl From<std::net::TcpStream> for DetachedSocket {
+    fn from(tcp: std::net::TcpStream) -> Self {
+        DetachedSocket { tcp, tls: None }
+    }
+}
+
+impl DetachedSocket {
+    /// Puts the connection on the runtime that this is called on.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn attach(self) -> io::Result<Socket> {
+        let tcp = TcpStream::from_std(self.tcp)?;
+        Ok(match self.tls {
+            None => Socket::Plain(tcp),
+            Some((tls, is_ended)) => {
+                let tls = *tls;
+                Socket::Tls(Box::new(TlsSocket { tcp, tls, is_ended }))
+            }
+        })
     }
 }
 

@@ -73,10 +73,31 @@ impl Commit {
         self.step_syncer()
     }
 
-    /// Answers a batch that was written, or could not be, and makes space for those to come.
-    pub(crate) fn follow(&mut self, batch: &mut Batch, written: Result<(), JournalError>) {
+    /// Whether a batch may be written and synced in one: it is small and all of it waits for the
+    /// disk, and all that stands before it is durable.
+    pub(crate) fn may_sync_at_once(&self, batch: &Batch) -> bool {
+        let is_asked = |done: &Done| done.os.is_none() && done.disk.is_some();
+        batch.need.0 == Durability::Disk
+            && (batch.bytes.len() as u64) < self.handed_bytes_min
+            && !batch.done.is_empty()
+            && batch.done.iter().all(is_asked)
+            && matches!(&batch.runs[..], [run] if !run.seals)
+            && self.dirty.is_none()
+            && self.disk_waiters.is_empty()
+            && !self.poisoned
+            && self.shared.syncing.is_idle()
+    }
+
+    /// Answers a batch that was written, or could not be, and makes space for those to come;
+    /// `is_synced` says that it is durable already.
+    pub(crate) fn follow(
+        &mut self,
+        batch: &mut Batch,
+        written: Result<(), JournalError>,
+        is_synced: bool,
+    ) {
         if !self.poisoned {
-            let carried = written.and_then(|()| self.carry(batch));
+            let carried = written.and_then(|()| self.carry(batch, is_synced));
             match carried.and_then(|()| self.seal_early()) {
                 Ok(()) => return self.allocate_ahead(),
                 Err(error) => self.poison(error),
@@ -89,7 +110,7 @@ impl Commit {
     }
 
     /// Brings a written batch to the levels that it needs, answering on the way.
-    fn carry(&mut self, batch: &mut Batch) -> Result<(), JournalError> {
+    fn carry(&mut self, batch: &mut Batch, is_synced: bool) -> Result<(), JournalError> {
         let bytes = batch.bytes.len() as u64;
         if bytes > 0 {
             self.shared.telemetry.commit_bytes.record(bytes);
@@ -115,6 +136,14 @@ impl Commit {
         if needs_sync {
             self.synced_at = Some(Instant::now());
             self.owed_bytes = 0;
+        }
+        if is_synced {
+            if let Some(tail) = self.dirty.take() {
+                let until = tail.segment.written.load(Ordering::Acquire);
+                syncer::note_durable(&self.shared, until, self.disk_waiters.len());
+            }
+            self.tell_waiters();
+            return Ok(());
         }
         let sealed = batch.runs.iter().filter(|run| run.seals);
         let sealed: Vec<Tail> = sealed.map(|run| run.tail.clone()).collect();
@@ -214,10 +243,15 @@ impl Commit {
             syncer::sync(&self.shared, tail, self.disk_waiters.len())?;
         }
         self.dirty = None;
+        self.tell_waiters();
+        Ok(())
+    }
+
+    /// All that was written is durable.
+    fn tell_waiters(&mut self) {
         for disk in self.disk_waiters.drain(..) {
             disk(Ok(()));
         }
-        Ok(())
     }
 
     /// Ends the journal cleanly: all synced, no space held beyond the last frame.

@@ -21,6 +21,7 @@ use crate::done::OnDone;
 use crate::error::JournalError;
 use crate::limits;
 use crate::state::{Condition, Shared, Tail};
+use crate::telemetry::Telemetry;
 
 /// What is to be made durable together.
 #[derive(Default)]
@@ -236,15 +237,28 @@ pub(crate) fn seal(shared: &Shared, tail: &Tail) -> Result<(), JournalError> {
 pub(crate) fn sync(shared: &Shared, tail: &Tail, calls: usize) -> Result<(), JournalError> {
     let segment = &tail.segment;
     let written = segment.written.load(Ordering::Acquire);
-    let began = Instant::now();
-    let synced = tail.file.sync();
+    let synced = timed(&shared.telemetry, || tail.file.sync());
     synced.map_err(|error| JournalError::io("sync", &shared.table.path(segment.base), error))?;
-    let telemetry = &shared.telemetry;
-    telemetry.sync_seconds.record_duration(began.elapsed());
-    telemetry.commit_calls.record(calls as u64);
-    let mut state = shared.state.lock();
-    state.durable = state.durable.max(written);
+    note_durable(shared, written, calls);
     Ok(())
+}
+
+/// Has the disk make something durable, and keeps how long it took.
+pub(crate) fn timed(
+    telemetry: &Telemetry,
+    sync: impl FnOnce() -> io::Result<()>,
+) -> io::Result<()> {
+    let began = Instant::now();
+    sync()?;
+    telemetry.sync_seconds.record_duration(began.elapsed());
+    Ok(())
+}
+
+/// Notes that all before a position is durable, by one sync for so many calls.
+pub(crate) fn note_durable(shared: &Shared, until: u64, calls: usize) {
+    shared.telemetry.commit_calls.record(calls as u64);
+    let mut state = shared.state.lock();
+    state.durable = state.durable.max(until);
 }
 
 /// Ends the carrying of a round.

@@ -13,6 +13,7 @@ use crate::limits;
 use crate::options::Durability;
 use crate::pages::Buffer;
 use crate::state::{Batch, Condition, Shared};
+use crate::syncer;
 
 pub(crate) struct Writer {
     shared: Arc<Shared>,
@@ -46,8 +47,9 @@ impl Writer {
             std::mem::swap(&mut state.pending, &mut self.batch);
             state.in_flight = self.batch.bytes.len() as u64;
         }
-        let written = write(&self.shared, &self.batch);
-        self.commit.follow(&mut self.batch, written);
+        let is_synced = self.commit.may_sync_at_once(&self.batch);
+        let written = write(&self.shared, &self.batch, is_synced);
+        self.commit.follow(&mut self.batch, written, is_synced);
         self.batch.clear();
     }
 
@@ -94,15 +96,17 @@ impl Writer {
     }
 }
 
-/// Writes a batch.
-fn write(shared: &Shared, batch: &Batch) -> Result<(), JournalError> {
+/// Writes a batch, and has it durable at once if so asked.
+fn write(shared: &Shared, batch: &Batch, is_synced: bool) -> Result<(), JournalError> {
     let is_synced_next = batch.need.0 == Durability::Disk;
     for (run, piece) in batch.pieces() {
         let segment = &run.tail.segment;
         let file = &run.tail.file;
         let mut offset = run.position - segment.base;
         for portion in portions(piece, offset) {
-            let written = if is_synced_next {
+            let written = if is_synced {
+                syncer::timed(&shared.telemetry, || file.write_synced(portion, offset))
+            } else if is_synced_next {
                 file.write_through(portion, offset)
             } else {
                 file.write_at(portion, offset)

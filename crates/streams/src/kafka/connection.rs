@@ -4,6 +4,8 @@
 //! its order. Answers that have to wait stand in a queue; only its front is sent. While answers
 //! pile up, unsent or unfinished, nothing is read: the client feels it in its own socket.
 //!
+//! It is served on one lane, and may be moved to another between two requests (see [`super::lanes`]).
+//!
 //! A connection without traffic holds no buffer (it borrows one, see [`super::buffers`]) and, once
 //! its client is known, no timer.
 
@@ -14,14 +16,17 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use access::Socket;
+use access::{DetachedSocket, Socket};
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
+use tokio_util::task::TaskTracker;
 
 use super::Context;
 use super::api::{Begun, Timing};
+use super::arrivals::Place;
 use super::buffers::Buffers;
+use super::lanes::LanePlace;
 use super::limits::{
     DRAIN_WAIT, FRAME_STALL_MAX, LOGIN_REQUEST_BYTES_MAX, LOGIN_WAIT, READ_STEP_BYTES,
     REQUEST_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX, WAITING_BYTES_PER_BYTE,
@@ -32,51 +37,9 @@ use super::seats::Seat;
 use super::throttle::Toll;
 use super::unsent::Unsent;
 
-/// Serves the client on `socket` until it goes, misbehaves or the listener stops.
-pub(super) async fn run(socket: Socket, context: Arc<Context>, seat: Seat) {
-    let figures = Arc::clone(&context.shared.figures);
-    figures.accepted.increment(1);
-    let _open = figures.open.hold();
-    let mut link = Link {
-        context: Arc::clone(&context),
-        socket,
-        received: Frames::new(Arc::clone(&context.shared.buffers)),
-        replies: VecDeque::new(),
-        queued_bytes: 0,
-        unsent: Unsent::default(),
-        is_ending: false,
-        login_until: Instant::now() + LOGIN_WAIT,
-        stopped: Box::pin(context.shared.shutdown.clone().cancelled_owned()),
-        parked: None,
-        muted_until: None,
-        held: context.shared.room.enter(),
-        seat: &seat,
-    };
-    let give_way = link.held.give_way();
-    let served = tokio::select! {
-        served = link.serve() => served,
-        () = give_way.notified() => Err(Ending::GaveWay),
-        () = seat.lost() => Err(Ending::Idle),
-    };
-    match served {
-        Ok(()) => {}
-        // Clients break connections as they please; that is nobody's news.
-        Err(Ending::Socket(error)) => {
-            tracing::debug!(client = %context.client_host, %error, "Kafka connection broke");
-        }
-        Err(Ending::Idle) => {
-            tracing::debug!(client = %context.client_host, "Kafka connection closed that was idle, or waited while others wanted its place");
-        }
-        Err(ending) => {
-            context.shared.telemetry().refused.increment(1);
-            tracing::warn!(client = %context.client_host, "Kafka connection closed: {ending}");
-        }
-    }
-}
-
-struct Link<'a> {
+/// A connection without its socket.
+pub(super) struct Link {
     context: Arc<Context>,
-    socket: Socket,
     received: Frames,
     replies: VecDeque<Begun>,
     /// What the answers among the replies that are there already take in memory.
@@ -94,7 +57,37 @@ struct Link<'a> {
     muted_until: Option<Instant>,
     /// The memory that this connection holds beyond what is free.
     held: Held,
-    seat: &'a Seat,
+    seat: Arc<Seat>,
+    lane: LanePlace,
+    /// Its place among the connections of its address.
+    _place: Place,
+    /// All connections of the listener, for who waits for their end.
+    connections: TaskTracker,
+}
+
+/// Serves the client on `socket`, on the lane that the link is on, until it goes, misbehaves or the
+/// listener stops.
+pub(super) fn serve(mut link: Link, socket: DetachedSocket) {
+    let (connections, runtime) = (link.connections.clone(), link.lane.runtime());
+    let serving = async move {
+        let context = Arc::clone(&link.context);
+        match link.serve_on_lane(socket).await {
+            Ok(Some(socket)) => serve(link, socket),
+            Ok(None) => {}
+            // Clients break connections as they please; that is nobody's news.
+            Err(Ending::Socket(error)) => {
+                tracing::debug!(client = %context.client_host, %error, "Kafka connection broke");
+            }
+            Err(Ending::Idle) => {
+                tracing::debug!(client = %context.client_host, "Kafka connection closed that was idle, or waited while others wanted its place");
+            }
+            Err(ending) => {
+                context.shared.telemetry().refused.increment(1);
+                tracing::warn!(client = %context.client_host, "Kafka connection closed: {ending}");
+            }
+        }
+    };
+    runtime.spawn(connections.track_future(serving));
 }
 
 /// What wakes a connection.
@@ -105,29 +98,83 @@ enum Event {
     Stop,
 }
 
-impl Link<'_> {
-    async fn serve(&mut self) -> Result<(), Ending> {
+impl Link {
+    pub(super) fn new(
+        context: Arc<Context>,
+        (seat, place, lane): (Seat, Place, LanePlace),
+        connections: TaskTracker,
+    ) -> Self {
+        let shared = &context.shared;
+        shared.figures.accepted.increment(1);
+        Link {
+            received: Frames::new(Arc::clone(&shared.buffers)),
+            replies: VecDeque::new(),
+            queued_bytes: 0,
+            unsent: Unsent::default(),
+            is_ending: false,
+            login_until: Instant::now() + LOGIN_WAIT,
+            stopped: Box::pin(shared.shutdown.clone().cancelled_owned()),
+            parked: None,
+            muted_until: None,
+            held: shared.room.enter(),
+            seat: Arc::new(seat),
+            lane,
+            _place: place,
+            connections,
+            context,
+        }
+    }
+
+    /// Serves the client on this lane; answers the socket when the link, which has another lane then,
+    /// is to go on there.
+    async fn serve_on_lane(
+        &mut self,
+        socket: DetachedSocket,
+    ) -> Result<Option<DetachedSocket>, Ending> {
+        let context = Arc::clone(&self.context);
+        let _open = context.shared.figures.open.hold();
+        let Some(mut socket) = secured(socket.attach()?, &context).await else {
+            return Ok(None);
+        };
+        let give_way = self.held.give_way();
+        let seat = Arc::clone(&self.seat);
+        let lane = tokio::select! {
+            served = self.serve(&mut socket) => served?,
+            () = give_way.notified() => return Err(Ending::GaveWay),
+            () = seat.lost() => return Err(Ending::Idle),
+        };
+        let Some(lane) = lane else { return Ok(None) };
+        self.lane = lane;
+        Ok(Some(socket.detach()?))
+    }
+
+    /// Serves the client until it goes or another lane, which is answered, has more time for it.
+    async fn serve(&mut self, socket: &mut Socket) -> Result<Option<LanePlace>, Ending> {
         loop {
             // A client that never lets its connection wait must not keep others from their turn.
             tokio::task::consume_budget().await;
-            self.begin_requests().await?;
+            self.begin_requests(socket).await?;
             self.collect_answers()?;
             if !self.unsent.is_empty() {
-                self.send().await?;
+                self.send(socket).await?;
                 continue;
             }
             if self.is_ending && self.replies.is_empty() {
-                self.socket.shutdown().await?;
-                return Ok(());
+                socket.shutdown().await?;
+                return Ok(None);
             }
             if self.replies.is_empty() {
                 self.seat.note_idle();
             }
-            match self.next_event().await? {
-                Event::Readable(Ok(0)) => return Ok(()),
+            match self.next_event(socket).await? {
+                Event::Readable(Ok(0)) => return Ok(None),
                 Event::Readable(Ok(bytes)) => {
                     self.context.shared.figures.bytes_in.increment(bytes as u64);
                     self.hold();
+                    // Nothing is half-way here: all answers that were there are sent.
+                    if let Some(lane) = self.lane.turn() {
+                        return Ok(Some(lane));
+                    }
                 }
                 Event::Readable(Err(error)) => return Err(error.into()),
                 Event::Answered(answer) => {
@@ -140,13 +187,13 @@ impl Link<'_> {
                     self.hold();
                 }
                 Event::Unmuted => self.muted_until = None,
-                Event::Stop => return self.drain().await,
+                Event::Stop => return self.drain(socket).await.map(|()| None),
             }
         }
     }
 
     /// Begins the requests that have arrived whole, as far as there is room for their answers.
-    async fn begin_requests(&mut self) -> Result<(), Ending> {
+    async fn begin_requests(&mut self, socket: &mut Socket) -> Result<(), Ending> {
         while self.replies.len() < REQUESTS_IN_FLIGHT_MAX
             && self.unsent.bytes() + self.queued_bytes < UNSENT_BYTES_MAX
             && !self.is_ending
@@ -176,7 +223,7 @@ impl Link<'_> {
             let waiting_bytes = waiting_bytes(&frame);
             if self.held.is_overfull() {
                 // What is to be sent must not wait for itself.
-                self.send().await?;
+                self.send(socket).await?;
                 self.held.settled().await;
             }
             let Begun {
@@ -275,7 +322,7 @@ impl Link<'_> {
     }
 
     /// Waits for whatever comes first: bytes, the front's answer, or the end.
-    async fn next_event(&mut self) -> Result<Event, Ending> {
+    async fn next_event(&mut self, socket: &mut Socket) -> Result<Event, Ending> {
         let is_muted = self.muted_until.is_some();
         let unmuted_at = self.muted_until.unwrap_or_else(Instant::now);
         let may_read = self.replies.len() < REQUESTS_IN_FLIGHT_MAX
@@ -291,7 +338,6 @@ impl Link<'_> {
         let is_stalling = may_read && !self.received.is_empty();
         let Link {
             stopped,
-            socket,
             received,
             replies,
             unsent,
@@ -319,12 +365,12 @@ impl Link<'_> {
         }
     }
 
-    async fn send(&mut self) -> Result<(), Ending> {
+    async fn send(&mut self, socket: &mut Socket) -> Result<(), Ending> {
         let sent = self.unsent.bytes();
         let shared = &self.context.shared;
         let journal = &shared.streams.shared().journal;
         self.unsent
-            .send(&mut self.socket, journal, &shared.buffers)
+            .send(socket, journal, &shared.buffers)
             .await?;
         self.held.renew();
         self.hold();
@@ -338,7 +384,7 @@ impl Link<'_> {
     }
 
     /// The listener stops: what has been begun is answered, as far as that takes no long wait.
-    async fn drain(&mut self) -> Result<(), Ending> {
+    async fn drain(&mut self, socket: &mut Socket) -> Result<(), Ending> {
         let answers = async {
             while let Some(begun) = self.replies.pop_front() {
                 match begun.reply {
@@ -346,14 +392,40 @@ impl Link<'_> {
                     Reply::Later(answer) => self.unsent.push(answer.await?),
                     Reply::Nothing | Reply::HeldBack(_) | Reply::Last(_) => {}
                 }
-                self.send().await?;
+                self.send(socket).await?;
             }
-            self.socket.shutdown().await?;
+            socket.shutdown().await?;
             Ok(())
         };
         tokio::time::timeout(DRAIN_WAIT, answers)
             .await
             .unwrap_or(Ok(()))
+    }
+}
+
+/// Does the TLS handshake where one is still to be done, and notes who the certificate says the client
+/// is.
+async fn secured(socket: Socket, context: &Context) -> Option<Socket> {
+    let (socket, tls) = match (socket, &context.shared.security.tls) {
+        (Socket::Plain(socket), Some(tls)) => (socket, tls),
+        (socket, _) => return Some(socket),
+    };
+    let accepted = tokio::select! {
+        accepted = Socket::accept_tls(socket, tls.server_config()) => accepted,
+        () = context.shared.shutdown.cancelled() => return None,
+    };
+    match accepted {
+        Ok(socket) => {
+            context
+                .session
+                .note_certificate(socket.principal(tls.naming()));
+            Some(socket)
+        }
+        Err(error) => {
+            context.shared.telemetry().refused.increment(1);
+            tracing::debug!(client = %context.client_host, %error, "TLS handshake failed");
+            None
+        }
     }
 }
 

@@ -9,6 +9,10 @@ pub(super) const REQUEST_BYTES_MAX: usize = 100 << 20;
 /// Connections at one time: each idle one holds a task and a socket, about 4 KiB.
 pub(super) const CONNECTIONS_MAX: usize = 10_000;
 
+/// Threads that serve a listener's connections: one for each processor, up to as many as could fill
+/// any disk and network.
+pub(super) const LANES_MAX: usize = 16;
+
 /// A connection that asks for nothing for this long is ended: Kafka's default for
 /// `connections.max.idle.ms`.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(600);

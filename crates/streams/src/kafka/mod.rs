@@ -25,6 +25,7 @@ pub(crate) mod fuzzing;
 mod group_admin;
 mod groups;
 mod guard;
+mod lanes;
 mod limits;
 mod markers;
 mod metadata;
@@ -58,7 +59,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
-use access::{InFlight, Socket};
+use access::InFlight;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
@@ -71,6 +72,8 @@ use crate::Streams;
 use crate::telemetry::{ListenerFigures, Telemetry};
 use crate::tenants::Payer;
 use arrivals::Refused;
+use connection::Link;
+use lanes::Lanes;
 use seats::{Seat, Seats};
 use security::Session;
 
@@ -133,7 +136,7 @@ pub async fn serve_secured(
         }
         _ => {}
     }
-    let seats = Seats::new();
+    let (seats, lanes) = (Seats::new(), Lanes::new());
     let mut sweeps = tokio::time::interval(limits::IDLE_MAX / SWEEPS_PER_IDLE_MAX);
     let connections = TaskTracker::new();
     loop {
@@ -167,12 +170,14 @@ pub async fn serve_secured(
             }
         };
         match Context::new(&shared, &socket, peer) {
-            Ok(context) => drop(connections.spawn(async move {
-                if let Some(socket) = secured(socket, &context).await {
-                    connection::run(socket, context, seat).await;
+            Ok(context) => match socket.into_std() {
+                Ok(socket) => {
+                    let places = (seat, own_place, lanes.place());
+                    let link = Link::new(context, places, connections.clone());
+                    connection::serve(link, socket.into());
                 }
-                drop(own_place);
-            })),
+                Err(error) => tracing::debug!(%peer, %error, "Kafka connection ended at once"),
+            },
             Err(error) => tracing::debug!(%peer, %error, "Kafka connection ended at once"),
         }
     }
@@ -184,6 +189,7 @@ pub async fn serve_secured(
             connections.len()
         );
     }
+    lanes.end();
 }
 
 /// Ends a connection that its address may not have, at once or when the address may have another.
@@ -209,30 +215,6 @@ fn turn_away(
         }
         drop((socket, seat));
     });
-}
-
-/// Does the TLS handshake where there is one, and notes who the certificate says the client is.
-async fn secured(socket: TcpStream, context: &Context) -> Option<Socket> {
-    let Some(tls) = &context.shared.security.tls else {
-        return Some(Socket::Plain(socket));
-    };
-    let accepted = tokio::select! {
-        accepted = Socket::accept_tls(socket, tls.server_config()) => accepted,
-        () = context.shared.shutdown.cancelled() => return None,
-    };
-    match accepted {
-        Ok(socket) => {
-            context
-                .session
-                .note_certificate(socket.principal(tls.naming()));
-            Some(socket)
-        }
-        Err(error) => {
-            context.shared.telemetry().refused.increment(1);
-            tracing::debug!(client = %context.client_host, %error, "TLS handshake failed");
-            None
-        }
-    }
 }
 
 /// What all connections of a listener share.

@@ -1,0 +1,271 @@
+//! The lanes of a listener: threads that serve connections, each with a runtime of its own.
+//!
+//! A connection is served by one thread, so that a request wakes that thread and no other that
+//! would only look whether there is something to help with (decision 27). The balance that such
+//! help keeps is kept here by moving connections: one whose lane has no time left, and others
+//! beside it, goes on upon a lane that has some.
+//!
+//! Each lane keeps in its [`Pace`] for how much of the time it was awake. The threads start with
+//! the first connection and end with the listener.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use tokio::runtime::{Builder, Handle};
+use tokio_util::sync::CancellationToken;
+
+use super::limits::{LANES_MAX, SHUTDOWN_WAIT};
+
+/// The lanes of one listener.
+pub(super) struct Lanes {
+    began: Instant,
+    ending: CancellationToken,
+    lanes: OnceLock<Vec<Lane>>,
+}
+
+struct Lane {
+    runtime: Handle,
+    pace: Arc<Pace>,
+}
+
+/// The lane that a connection is on, as the connection sees it.
+pub(super) struct LanePlace {
+    lanes: Arc<Lanes>,
+    index: usize,
+    /// The window in which the connection last had something to do.
+    window: u32,
+}
+
+/// What a lane has had to do lately. Times are nanoseconds from the listener's beginning.
+#[derive(Default)]
+struct Pace {
+    connections: AtomicU32,
+    /// Time awake, without the present stretch of it.
+    awake: AtomicU64,
+    /// When the present stretch began; [`ASLEEP`] in none.
+    awake_since: AtomicU64,
+    /// The number of the present window.
+    window: AtomicU32,
+    window_began: AtomicU64,
+    /// What `awake` came to when the window began.
+    awake_before: AtomicU64,
+    /// Connections that had something to do in the window.
+    busy: AtomicU32,
+    /// How busy the window before was.
+    percent: AtomicU32,
+    /// Connections that had something to do in it.
+    crowd: AtomicU32,
+    /// Whether a connection may leave in this window.
+    may_leave: AtomicBool,
+}
+
+impl Lanes {
+    pub(super) fn new() -> Arc<Self> {
+        Arc::new(Lanes {
+            began: Instant::now(),
+            ending: CancellationToken::new(),
+            lanes: OnceLock::new(),
+        })
+    }
+
+    /// A place for a new connection on the lane that has most time.
+    pub(super) fn place(self: &Arc<Self>) -> LanePlace {
+        let now = self.now();
+        let paces = self.lanes().iter().map(|lane| &lane.pace);
+        let burden = |pace: &Pace| {
+            let connections = pace.connections.load(Ordering::Relaxed);
+            (pace.percent_at(now) / PERCENT_STEP, connections)
+        };
+        let least = paces.enumerate().min_by_key(|(_, pace)| burden(pace));
+        self.place_on(least.map_or(0, |(index, _)| index))
+    }
+
+    fn place_on(self: &Arc<Self>, index: usize) -> LanePlace {
+        self.lanes()[index]
+            .pace
+            .connections
+            .fetch_add(1, Ordering::Relaxed);
+        LanePlace {
+            lanes: Arc::clone(self),
+            index,
+            window: 0,
+        }
+    }
+
+    fn lanes(&self) -> &[Lane] {
+        self.lanes.get_or_init(|| {
+            let count = thread::available_parallelism().map_or(1, usize::from);
+            let lanes = 0..count.min(LANES_MAX);
+            lanes.map(|index| self.start(index)).collect()
+        })
+    }
+
+    fn start(&self, index: usize) -> Lane {
+        let pace = Arc::new(Pace::default());
+        let runtime = self.try_start(index, &pace).unwrap_or_else(|error| {
+            tracing::warn!(%error, "no thread for Kafka connections; others serve them");
+            Handle::current()
+        });
+        Lane { runtime, pace }
+    }
+
+    fn try_start(&self, index: usize, pace: &Arc<Pace>) -> io::Result<Handle> {
+        let began = self.began;
+        let (resting, waking) = (Arc::clone(pace), Arc::clone(pace));
+        let runtime = Builder::new_current_thread()
+            .enable_all()
+            .on_thread_park(move || resting.rest(nanos(began.elapsed())))
+            .on_thread_unpark(move || waking.wake(nanos(began.elapsed())))
+            .build()?;
+        let handle = runtime.handle().clone();
+        let ending = self.ending.clone();
+        thread::Builder::new()
+            .name(format!("kafka-{index}"))
+            .spawn(move || {
+                runtime.block_on(ending.cancelled());
+                // What its connections left to threads that may block.
+                runtime.shutdown_timeout(SHUTDOWN_WAIT);
+            })?;
+        Ok(handle)
+    }
+
+    fn now(&self) -> u64 {
+        nanos(self.began.elapsed())
+    }
+
+    /// Ends the threads, with what is still on them.
+    pub(super) fn end(&self) {
+        self.ending.cancel();
+    }
+}
+
+impl Drop for Lanes {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+impl LanePlace {
+    /// What serves connections on this lane.
+    pub(super) fn runtime(&self) -> Handle {
+        self.lanes.lanes()[self.index].runtime.clone()
+    }
+
+    /// Notes that the connection has something to do; answers where it is to go on, where its lane
+    /// has no time left and another has.
+    pub(super) fn turn(&mut self) -> Option<LanePlace> {
+        let lanes = self.lanes.lanes();
+        if lanes.len() == 1 {
+            return None;
+        }
+        let now = self.lanes.now();
+        let pace = &lanes[self.index].pace;
+        if !pace.turn(now, &mut self.window) {
+            return None;
+        }
+        let others = lanes.iter().map(|lane| lane.pace.percent_at(now));
+        let (index, least) = others.enumerate().min_by_key(|(_, percent)| *percent)?;
+        let own = pace.percent.load(Ordering::Relaxed);
+        let goes = index != self.index && least + RELIEF_PERCENT_MIN <= own && pace.lets_one_go();
+        goes.then(|| self.lanes.place_on(index))
+    }
+}
+
+impl Drop for LanePlace {
+    fn drop(&mut self) {
+        let pace = &self.lanes.lanes()[self.index].pace;
+        pace.connections.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+impl Pace {
+    fn wake(&self, now: u64) {
+        self.awake_since.store(now.max(1), Ordering::Relaxed);
+    }
+
+    fn rest(&self, now: u64) {
+        let since = self.awake_since.swap(ASLEEP, Ordering::Relaxed);
+        if since != ASLEEP {
+            self.awake
+                .fetch_add(now.saturating_sub(since), Ordering::Relaxed);
+        }
+    }
+
+    /// Time awake up to now.
+    fn awake_at(&self, now: u64) -> u64 {
+        let awake = self.awake.load(Ordering::Relaxed);
+        match self.awake_since.load(Ordering::Relaxed) {
+            ASLEEP => awake,
+            since => awake + now.saturating_sub(since),
+        }
+    }
+
+    /// Notes that a connection of this lane has something to do, which it last had in `window`;
+    /// true when the lane has no time left and others beside it.
+    fn turn(&self, now: u64, window: &mut u32) -> bool {
+        if now.saturating_sub(self.window_began.load(Ordering::Relaxed)) >= nanos(WINDOW) {
+            self.end_window(now);
+        }
+        let current = self.window.load(Ordering::Relaxed);
+        if *window != current {
+            *window = current;
+            self.busy.fetch_add(1, Ordering::Relaxed);
+        }
+        self.may_leave.load(Ordering::Relaxed)
+            && self.percent.load(Ordering::Relaxed) >= FULL_PERCENT
+            && self.crowd.load(Ordering::Relaxed) > 1
+    }
+
+    fn end_window(&self, now: u64) {
+        let length = now - self.window_began.swap(now, Ordering::Relaxed);
+        let awake = self.awake_at(now);
+        let awake = awake.saturating_sub(self.awake_before.swap(awake, Ordering::Relaxed));
+        let percent = (awake * 100).checked_div(length).unwrap_or(0).min(100) as u32;
+        self.percent.store(percent, Ordering::Relaxed);
+        let busy = self.busy.swap(0, Ordering::Relaxed);
+        self.crowd.store(busy, Ordering::Relaxed);
+        self.window.fetch_add(1, Ordering::Relaxed);
+        self.may_leave.store(true, Ordering::Relaxed);
+    }
+
+    /// True once in each window.
+    fn lets_one_go(&self) -> bool {
+        self.may_leave.swap(false, Ordering::Relaxed)
+    }
+
+    /// How busy the lane is, for others.
+    fn percent_at(&self, now: u64) -> u32 {
+        let since = self.window_began.load(Ordering::Relaxed);
+        let length = now.saturating_sub(since);
+        if length < 2 * nanos(WINDOW) {
+            return self.percent.load(Ordering::Relaxed);
+        }
+        // Its window is long over: whatever it does, it is not asked for much.
+        let awake = self.awake_at(now);
+        let awake = awake.saturating_sub(self.awake_before.load(Ordering::Relaxed));
+        (awake * 100 / length).min(100) as u32
+    }
+}
+
+fn nanos(duration: Duration) -> u64 {
+    u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
+}
+
+/// No stretch of time awake.
+const ASLEEP: u64 = 0;
+
+/// Over which it is looked how busy a lane is: long beside a request, short beside what people see.
+const WINDOW: Duration = Duration::from_millis(50);
+
+/// From here on a lane has no time left.
+const FULL_PERCENT: u32 = 80;
+
+/// How much less another one must have to do for a connection to move there.
+const RELIEF_PERCENT_MIN: u32 = 30;
+
+/// Lanes that differ by less have as much time for a new connection.
+const PERCENT_STEP: u32 = 20;
