@@ -38,6 +38,9 @@ pub(super) struct LanePlace {
     index: usize,
     /// The window in which the connection last had something to do.
     window: u32,
+    /// In tests connections move all the time.
+    #[cfg(test)]
+    turns: u32,
 }
 
 /// What a lane has had to do lately. Times are nanoseconds from the listener's beginning.
@@ -93,6 +96,8 @@ impl Lanes {
             lanes: Arc::clone(self),
             index,
             window: 0,
+            #[cfg(test)]
+            turns: 0,
         }
     }
 
@@ -161,6 +166,13 @@ impl LanePlace {
         let lanes = self.lanes.lanes();
         if lanes.len() == 1 {
             return None;
+        }
+        #[cfg(test)]
+        {
+            self.turns += 1;
+            if self.turns == 3 {
+                return Some(self.lanes.place_on((self.index + 1) % lanes.len()));
+            }
         }
         let now = self.lanes.now();
         let pace = &lanes[self.index].pace;
@@ -269,3 +281,78 @@ const RELIEF_PERCENT_MIN: u32 = 30;
 
 /// Lanes that differ by less have as much time for a new connection.
 const PERCENT_STEP: u32 = 20;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Lets a lane be awake for `percent` of the time, in steps of a millisecond, while a
+    /// connection has something to do in each; answers whether one was to leave at the end.
+    fn spend(pace: &Pace, clock: &mut u64, percent: u64, windows: &mut [u32]) -> bool {
+        const STEP: u64 = 1_000_000;
+        let mut is_full = false;
+        for _ in 0..200 {
+            pace.wake(*clock);
+            for window in &mut *windows {
+                is_full = pace.turn(*clock, window);
+            }
+            pace.rest(*clock + STEP * percent / 100);
+            *clock += STEP;
+        }
+        is_full
+    }
+
+    #[test]
+    fn a_full_lane_lets_one_of_several_connections_go_in_each_window() {
+        let (pace, mut clock, mut windows) = (Pace::default(), 1, [0; 3]);
+        assert!(!spend(&pace, &mut clock, 40, &mut windows));
+        assert_eq!(pace.percent_at(clock), 40);
+        assert!(spend(&pace, &mut clock, 95, &mut windows));
+        assert!(pace.lets_one_go());
+        assert!(!pace.lets_one_go(), "one in a window");
+        assert!(spend(&pace, &mut clock, 95, &mut windows), "the next one");
+    }
+
+    #[test]
+    fn who_is_alone_on_a_lane_stays() {
+        let (pace, mut clock) = (Pace::default(), 1);
+        assert!(!spend(&pace, &mut clock, 100, &mut [0]));
+        assert_eq!(pace.percent_at(clock), 100);
+    }
+
+    #[test]
+    fn a_lane_that_nobody_asks_for_anything_has_time() {
+        let (pace, mut clock) = (Pace::default(), 1);
+        spend(&pace, &mut clock, 90, &mut [0, 0]);
+        let minute = nanos(Duration::from_secs(60));
+        assert!(pace.percent_at(clock + minute) < 5);
+        // But not while it is at something long.
+        pace.wake(clock);
+        assert!(pace.percent_at(clock + minute) > 90);
+    }
+
+    #[tokio::test]
+    async fn connections_are_spread_and_give_their_places_back() {
+        let lanes = Lanes::new();
+        let count = lanes.lanes().len();
+        let places: Vec<LanePlace> = (0..4 * count).map(|_| lanes.place()).collect();
+        for lane in lanes.lanes() {
+            assert_eq!(lane.pace.connections.load(Ordering::Relaxed), 4);
+        }
+        let served = places[0].runtime().spawn(async { thread::current().id() });
+        assert_ne!(served.await.unwrap(), thread::current().id());
+        drop(places);
+        for lane in lanes.lanes() {
+            assert_eq!(lane.pace.connections.load(Ordering::Relaxed), 0);
+        }
+        let runtime = lanes.place().runtime();
+        lanes.end();
+        // Whatever comes later is dropped, not kept for ever.
+        let late = tokio::time::timeout(Duration::from_secs(30), async {
+            while runtime.spawn(std::future::ready(())).await.is_ok() {
+                tokio::task::yield_now().await;
+            }
+        });
+        late.await.unwrap();
+    }
+}
