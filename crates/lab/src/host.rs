@@ -23,6 +23,9 @@ pub struct Host {
     pub memory_bytes: u64,
     /// Kernel release.
     pub kernel: String,
+    /// How TCP controls congestion: `bbr` paces what it sends, over loopback too, which takes twice the
+    /// processor time of Linux's default.
+    pub tcp_congestion_control: String,
     /// Load average over one minute when the run began.
     pub load_average: f64,
     /// One 4 KiB append and its fdatasync, median, in microseconds.
@@ -39,6 +42,7 @@ impl Host {
             cores: std::thread::available_parallelism().map_or(1, usize::from),
             memory_bytes: memory_bytes(),
             kernel: first_line("/proc/sys/kernel/osrelease"),
+            tcp_congestion_control: first_line("/proc/sys/net/ipv4/tcp_congestion_control"),
             load_average: first_line("/proc/loadavg")
                 .split(' ')
                 .next()

@@ -75,7 +75,7 @@ fn html(finding: &Finding) -> Result<String, LabError> {
         page,
         "<!doctype html><html lang=en><meta charset=utf-8><title>{name}</title><style>{STYLE}</style>\
          <h1>{name}</h1><p>{method}</p><p class=host>{processor}, {cores} cores, {memory:.0} GiB, \
-         kernel {kernel}, load {load:.2}; disk sync {sync:.0} µs (4 KiB), \
+         kernel {kernel}, TCP {tcp}, load {load:.2}; disk sync {sync:.0} µs (4 KiB), \
          {write:.0} MB/s (1 MiB, synced at the end); thalweg {version}{quick}</p>",
         name = escape(finding.experiment),
         method = escape(finding.method),
@@ -83,6 +83,7 @@ fn html(finding: &Finding) -> Result<String, LabError> {
         cores = host.cores,
         memory = host.memory_bytes as f64 / f64::from(1 << 30),
         kernel = escape(&host.kernel),
+        tcp = escape(&host.tcp_congestion_control),
         load = host.load_average,
         sync = host.disk_sync_us,
         write = host.disk_write_bytes_per_s / 1e6,
