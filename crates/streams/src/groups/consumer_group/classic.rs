@@ -69,6 +69,10 @@ impl ConsumerGroup {
             // It comes back with this id, which is held for nobody.
             return Err(GroupError::MemberIdRequired { member_id: id });
         }
+        if !is_unknown && !self.members.contains_key(&id) && !told.owned.is_empty() {
+            // It was put out and has not heard of it: what it still holds it has lost.
+            return Err(GroupError::UnknownMember);
+        }
         let is_new = self.admit_classic(&id, is_unknown, &request)?;
         let owned = partitions_of(&told.owned, catalog);
         let subscription = Subscription::new(told.topics, None, Sight::default());

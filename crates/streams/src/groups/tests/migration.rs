@@ -331,6 +331,35 @@ fn a_classic_member_that_does_not_come_when_called_is_put_out() {
     }
 }
 
+/// What a member that was put out still holds may be somebody else's by now: it hears that before
+/// it joins with it.
+#[test]
+fn a_classic_member_that_was_put_out_joins_without_what_it_held() {
+    let (mut mixed, mut a, b) = classic_pair(Speaks::Cooperative);
+    mixed.beat(join_beat("n")).unwrap();
+    drop(mixed.heartbeat(of(&a)));
+    let leaving = Leaving {
+        member_id: a.id.clone(),
+        instance_id: None,
+    };
+    assert_eq!(mixed.leave(&leaving), Ok(()));
+    let mut rng = Rng::from_seed(1);
+    a.step = Step::Out;
+    a.act(&mut mixed, &mut rng, true);
+    let Step::Joining(token) = a.step else {
+        panic!("{a:?}");
+    };
+    assert_eq!(
+        mixed.joins.get(&token),
+        Some(&Err(GroupError::UnknownMember))
+    );
+    let mut n = Client::new(Speaks::Newer);
+    n.id = "n".into();
+    let mut b = b;
+    calm(&mut mixed, &mut [&mut a, &mut b, &mut n]);
+    assert_eq!(mixed.described().members.len(), 3);
+}
+
 #[test]
 fn those_who_wait_for_a_generation_are_told_to_join_again() {
     let (mut mixed, a, mut b) = classic_pair(Speaks::Eager);

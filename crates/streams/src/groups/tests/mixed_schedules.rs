@@ -14,12 +14,12 @@ use super::*;
 #[test]
 fn random_schedules_of_both_protocols_never_share_a_partition_and_end_with_all_held() {
     let seeds = std::env::var("GROUPS_SEEDS").ok();
-    let seeds = seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(300);
+    let seeds = seeds.and_then(|seeds| seeds.parse().ok()).unwrap_or(200);
     let mut kinds = [0; 2];
     for seed in 0..seeds {
         kinds[usize::from(simulate(seed) == GroupKind::Consumer)] += 1;
     }
-    assert!(kinds.iter().all(|count| *count > 20), "{kinds:?}");
+    assert!(kinds.iter().all(|count| *count > 10), "{kinds:?}");
 }
 
 fn simulate(seed: u64) -> GroupKind {
