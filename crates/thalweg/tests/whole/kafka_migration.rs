@@ -93,7 +93,11 @@ impl Rolling {
     }
 
     fn await_members(&self, count: usize) {
+        // Before the first one has joined there is no such group.
         eventually(&format!("{count} members share all"), || {
+            let list = self.up.cli_json(&["groups", "list"]);
+            let mut groups = list["groups"].as_array()?.iter();
+            groups.find(|g| g["group"] == self.group.as_str())?;
             let group = self.up.cli_json(&["groups", "describe", &self.group]);
             let members = group["members"].as_array()?.clone();
             let held = members
