@@ -17,6 +17,9 @@ const QUICK: [&str; 4] = [
     "streams.groups.consumer_session_timeout=6s",
 ];
 
+/// How Java's client tells of what it cannot go on from.
+const HARM: [&str; 2] = ["Exception in thread", " fatal error"];
+
 /// One group, whose members each have their output in a file of their own.
 struct Rolling {
     up: Up,
@@ -125,7 +128,8 @@ impl Rolling {
     fn check_unharmed(&self) {
         for log in &self.started {
             let said = text(log);
-            let harm = said.lines().find(|line| line.contains("Exception"));
+            let is_harm = |line: &&str| HARM.iter().any(|harm| line.contains(harm));
+            let harm = said.lines().find(is_harm);
             assert_eq!(harm, None, "{}:\n{said}", log.display());
         }
     }
