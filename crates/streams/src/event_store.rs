@@ -549,6 +549,8 @@ pub struct GroupInstance {
     pub client_id: String,
     /// Where it connected from; empty for a consumer in this process.
     pub host: String,
+    /// Whether it speaks the classic protocol; in a group of the newer one, too, some members may.
+    pub is_classic: bool,
     /// The partitions that it reads.
     pub assigned: Vec<(TopicName, i32)>,
 }

@@ -195,7 +195,13 @@ pub fn member_metadata(input: &[u8]) {
     let topics = consumer::subscribed(input);
     let again = consumer::subscribed(&consumer::subscription(topics.iter().map(String::as_str)));
     assert_eq!(again, topics);
+    if let Some(told) = consumer::read_subscription(input) {
+        assert_eq!(told.topics, topics);
+    }
     let share = consumer::assigned(input);
+    if let Some((read, _)) = consumer::read_assignment(input) {
+        assert_eq!(read, share);
+    }
     assert_eq!(consumer::assigned(&consumer::assignment(&share)), share);
 }
 

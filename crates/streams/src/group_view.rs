@@ -117,6 +117,7 @@ impl Streams {
                 instance_id: member.instance_id,
                 client_id: member.client_id,
                 host: member.client_host,
+                is_classic: member.is_classic,
             }
         });
         members.collect()
@@ -141,6 +142,7 @@ fn classic_members(live: GroupDescription) -> Vec<GroupInstance> {
             instance_id: member.instance_id,
             client_id: member.client_id,
             host: member.client_host,
+            is_classic: true,
         }
     });
     members.collect()

@@ -67,6 +67,13 @@ pub(crate) struct NotedGroup {
     pub(crate) emptied: Option<UnixMillis>,
 }
 
+impl NotedGroup {
+    /// Whether it is a consumer group or once was one: members from then may still come.
+    fn has_epochs(&self) -> bool {
+        self.kind == GroupKind::Consumer || self.epoch > 0
+    }
+}
+
 /// A group and the numbers of the partitions whose offsets have expired; none of a group that is
 /// to go as a whole.
 pub(crate) type Expired = (Arc<str>, Vec<u32>);
@@ -200,9 +207,10 @@ impl Offsets {
     }
 
     /// Notes how a group stands. A classic group without members and offsets is as if it had
-    /// never been; and at the bound a new name is not noted, which costs its epoch.
+    /// never been, unless it once was a consumer group; and at the bound a new name is not noted,
+    /// which costs its epoch.
     pub(crate) fn note(&mut self, group: &Arc<str>, noted: NotedGroup) {
-        let is_over = noted.kind == GroupKind::Classic && noted.emptied.is_some();
+        let is_over = !noted.has_epochs() && noted.emptied.is_some();
         if is_over && !self.knows(group) {
             self.noted.remove(group);
         } else if self.noted.len() < GROUPS_MAX || self.noted.contains_key(group) {
@@ -236,7 +244,7 @@ impl Offsets {
         }
         let by_group = &self.by_group;
         self.noted
-            .retain(|name, noted| noted.kind == GroupKind::Consumer || by_group.contains_key(name));
+            .retain(|name, noted| noted.has_epochs() || by_group.contains_key(name));
         for group in by_group.keys() {
             note_commit(&mut self.noted, group, now);
         }

@@ -295,7 +295,9 @@ impl Here {
             partition_assignor: detail.assignor.clone(),
             state: snake_upper(&detail.state),
             r#type: detail.kind.to_uppercase(),
-            is_mixed_consumer_group: false,
+            // While its members are moved from one protocol to the other.
+            is_mixed_consumer_group: detail.kind == "Consumer"
+                && detail.members.iter().any(|member| member.is_classic),
             coordinator: broker_place(&self.place, self.leader()?).related(),
             consumers: at.related_under("consumers"),
             lag_summary: at.related_under("lag-summary"),

@@ -198,6 +198,7 @@ fn detail(group: &Described) -> GroupDetail {
             instance_id: None,
             client_id: member.client_id().to_owned(),
             host: host(member.client_host()),
+            is_classic: true,
         }
     });
     GroupDetail {

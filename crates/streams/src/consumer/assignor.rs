@@ -1,13 +1,15 @@
 //! How a group's leader shares partitions, in the encoding that all Kafka clients read.
 //!
 //! ```text
-//! subscription   version i16, topics [text], user data bytes (later versions go on; left unread)
+//! subscription   version i16, topics [text], user data bytes,
+//!                from 1 on: owned [topic text, partitions [i32]],
+//!                from 2 on: generation i32, from 3 on: rack text
 //! assignment     version i16, [topic text, partitions [i32]], user data bytes
-//! text: i16 length; list: i32 count; bytes: i32 length, -1 for none; all big-endian
+//! text: i16 length, -1 for none; list: i32 count; bytes: i32 length, -1 for none; all big-endian
 //! ```
 //!
-//! Source: Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment messages, version
-//! 0. They come from other members, so every count is checked against the bytes that are there.
+//! Source: Kafka's ConsumerProtocolSubscription and ConsumerProtocolAssignment messages. They come
+//! from other members, so every count is checked against the bytes that are there.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -45,6 +47,36 @@ pub(crate) fn subscribed(subscription: &[u8]) -> BTreeSet<String> {
     topics
 }
 
+/// What a member's subscription tells beside its topics.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Told {
+    /// The topics that it reads.
+    pub(crate) topics: BTreeSet<String>,
+    /// What it held when it wrote this; nothing of members that give all back before they join.
+    pub(crate) owned: Share,
+    /// Where it sits.
+    pub(crate) rack_id: Option<String>,
+}
+
+/// A member's subscription as a whole; none when it cannot be read.
+pub(crate) fn read_subscription(subscription: &[u8]) -> Option<Told> {
+    let mut from = Reader(subscription);
+    let version = from.i16().filter(|version| *version >= 0)?;
+    let mut told = Told::default();
+    for _ in 0..from.count()? {
+        told.topics.insert(from.text()?);
+    }
+    if version >= 1 {
+        from.user_data()?;
+        told.owned = from.share()?;
+    }
+    if version >= 3 {
+        from.i32()?;
+        told.rack_id = from.optional_text()?;
+    }
+    Some(told)
+}
+
 /// A share in the encoding that members read.
 pub(crate) fn assignment(share: &Share) -> Bytes {
     let mut out = BytesMut::new();
@@ -63,7 +95,17 @@ pub(crate) fn assignment(share: &Share) -> Bytes {
 
 /// The share of an assignment; nothing when it is empty or cannot be read.
 pub(crate) fn assigned(assignment: &[u8]) -> Share {
-    read_assignment(assignment).unwrap_or_default()
+    let mut from = Reader(assignment);
+    let share = from.i16().and_then(|_| from.share());
+    share.unwrap_or_default()
+}
+
+/// The share of an assignment, and whether the leader wrote data of its own to it; none when it
+/// cannot be read.
+pub(crate) fn read_assignment(assignment: &[u8]) -> Option<(Share, bool)> {
+    let mut from = Reader(assignment);
+    from.i16().filter(|version| *version >= 0)?;
+    Some((from.share()?, from.user_data()?))
 }
 
 /// Shares the partitions of `partitions_of` among members (id, topics) by `assignor`.
@@ -128,23 +170,43 @@ fn ranges(partitions: i32, count: usize) -> Vec<std::ops::Range<i32>> {
     (0..count).map(|nth| start(nth)..start(nth + 1)).collect()
 }
 
-fn read_assignment(assignment: &[u8]) -> Option<Share> {
-    let mut from = Reader(assignment);
-    let mut share = Share::new();
-    from.i16()?;
-    for _ in 0..from.i32()?.max(0) {
-        let topic = from.text()?;
-        let partitions: &mut Vec<i32> = share.entry(topic).or_default();
-        for _ in 0..from.i32()?.max(0) {
-            partitions.push(from.i32()?);
-        }
-    }
-    Some(share)
-}
-
 struct Reader<'a>(&'a [u8]);
 
 impl Reader<'_> {
+    fn share(&mut self) -> Option<Share> {
+        let mut share = Share::new();
+        for _ in 0..self.i32()?.max(0) {
+            let topic = self.text()?;
+            let partitions: &mut Vec<i32> = share.entry(topic).or_default();
+            for _ in 0..self.i32()?.max(0) {
+                partitions.push(self.i32()?);
+            }
+        }
+        Some(share)
+    }
+
+    /// Passes over a user's own data; says whether there was any.
+    fn user_data(&mut self) -> Option<bool> {
+        let length = usize::try_from(self.i32()?.max(0)).ok()?;
+        let (_, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(length > 0)
+    }
+
+    fn optional_text(&mut self) -> Option<Option<String>> {
+        match self.0 {
+            [0xff, 0xff, rest @ ..] => {
+                self.0 = rest;
+                Some(None)
+            }
+            _ => self.text().map(Some),
+        }
+    }
+
+    fn count(&mut self) -> Option<i32> {
+        self.i32().filter(|count| *count >= 0)
+    }
+
     fn i16(&mut self) -> Option<i16> {
         let (bytes, rest) = self.0.split_first_chunk()?;
         self.0 = rest;
@@ -213,6 +275,54 @@ mod tests {
         let robin: [&[(&str, &[i32])]; 2] =
             [&[("t", &[0, 2, 4])], &[("t", &[1, 3]), ("u", &[0, 1])]];
         check("roundrobin", &members, &robin);
+    }
+
+    /// As a cooperative member of Java's client writes it, and what of it may be missing.
+    #[test]
+    fn subscriptions_of_later_versions_tell_what_is_held() {
+        let mut bytes = BytesMut::new();
+        bytes.put_i16(3);
+        put_count(&mut bytes, 1);
+        put_text(&mut bytes, "t");
+        bytes.put_slice(&[0, 0, 0, 2, 7, 7]);
+        put_count(&mut bytes, 1);
+        put_text(&mut bytes, "t");
+        put_count(&mut bytes, 2);
+        bytes.put_i32(0);
+        bytes.put_i32(4);
+        bytes.put_i32(9);
+        let mut with_rack = bytes.clone();
+        put_text(&mut with_rack, "r1");
+        let told = |rack_id: Option<&str>| Told {
+            topics: ["t".to_owned()].into(),
+            owned: [("t".to_owned(), vec![0, 4])].into(),
+            rack_id: rack_id.map(str::to_owned),
+        };
+        assert_eq!(read_subscription(&with_rack), Some(told(Some("r1"))));
+        for end in 0..with_rack.len() {
+            assert_eq!(read_subscription(&with_rack[..end]), None, "{end} bytes");
+        }
+        bytes.put_i16(-1);
+        assert_eq!(read_subscription(&bytes), Some(told(None)));
+        let plain = subscription(["t"].into_iter());
+        let plain = read_subscription(&plain).unwrap();
+        assert_eq!(
+            (plain.topics, plain.owned),
+            (told(None).topics, Share::new())
+        );
+        assert_eq!(read_subscription(&[0xff, 0xff, 0, 0, 0, 0]), None);
+    }
+
+    #[test]
+    fn assignments_say_whether_they_hold_more_than_a_share() {
+        let share: Share = [("t".to_owned(), vec![1])].into();
+        let plain = assignment(&share);
+        assert_eq!(read_assignment(&plain), Some((share.clone(), false)));
+        let mut with_data = plain[..plain.len() - 4].to_vec();
+        with_data.extend([0, 0, 0, 1, 5]);
+        assert_eq!(read_assignment(&with_data), Some((share, true)));
+        assert_eq!(read_assignment(&plain[..plain.len() - 1]), None);
+        assert_eq!(read_assignment(&[]), None);
     }
 
     #[test]

@@ -152,7 +152,9 @@ impl Member {
         self.change(|s| s.generation = None);
         let known = self.partition_counts();
         let heartbeat = (self.session_timeout / 3).min(HEARTBEAT_MAX);
-        let joined = match self.streams.groups().join_group(self.join_request()).await {
+        let joined = self.streams.groups();
+        let joined = joined.join_group(self.join_request(), self.streams.as_ref());
+        let joined = match joined.await {
             Ok(joined) => joined,
             Err(error) => return error,
         };

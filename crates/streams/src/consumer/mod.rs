@@ -5,7 +5,9 @@ mod assignor;
 mod held;
 mod member;
 
-pub(crate) use assignor::{assigned, assignment, subscribed, subscription};
+pub(crate) use assignor::{
+    Share, Told, assigned, assignment, read_assignment, read_subscription, subscribed, subscription,
+};
 
 use std::sync::Arc;
 use std::time::Duration;

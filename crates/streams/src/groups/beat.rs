@@ -82,6 +82,8 @@ pub struct ConsumerMemberDescription {
     pub instance_id: Option<String>,
     /// Where it sits.
     pub rack_id: Option<String>,
+    /// Whether it speaks the classic protocol.
+    pub is_classic: bool,
     /// The epoch that it was told last.
     pub epoch: i32,
     /// The client's own name.
@@ -105,7 +107,8 @@ pub struct GroupStanding {
     pub kind: GroupKind,
     /// What kind of group it is; `consumer` for consumers.
     pub protocol_type: String,
-    /// The epoch of a group of the newer protocol; below it no new one begins.
+    /// The epoch of a group of the newer protocol, or the generation before the first of a classic
+    /// one; below it no new one begins.
     pub epoch: i32,
     /// Whether it has members.
     pub has_members: bool,

@@ -7,10 +7,15 @@
 //! has come up to. A member comes up to it by giving back what it is to lose first; what it is to
 //! get waits until whoever holds it has given it back.
 //!
+//! While a group moves from one protocol to the other, some of its members still speak the classic
+//! one ([`classic`]); they share in all this, with the generation for their epoch.
+//!
 //! Invariant: a partition belongs to one member at most, from when it is first told of it until it
 //! has said that it holds it no more or has been put out ([`ConsumerGroup::owners`]).
 
 mod assign;
+mod classic;
+mod migrants;
 mod partitions;
 mod reconcile;
 mod subscription;
@@ -24,6 +29,7 @@ use std::time::Duration;
 use base::UnixMillis;
 use uuid::Uuid;
 
+use classic::Classic;
 pub use partitions::Partitions;
 use subscription::Subscription;
 
@@ -78,6 +84,8 @@ struct Member {
     /// Whether something it is to get is still held by somebody else.
     awaits: bool,
     session_until: UnixMillis,
+    /// What is kept of a member that speaks the classic protocol.
+    classic: Option<Classic>,
 }
 
 impl ConsumerGroup {
@@ -106,7 +114,7 @@ impl ConsumerGroup {
 
     /// About the memory that the members take, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let told = self.members.values().map(|m| m.subscription.bytes());
+        let told = self.members.values().map(Member::bytes);
         told.sum::<usize>() + self.members.len() * MEMBER_BYTES
     }
 
@@ -128,21 +136,15 @@ impl ConsumerGroup {
         }
         let subscription = self.subscription_of(&beat)?;
         self.check_size(&beat)?;
-        let is_new = self.admit(now, &beat)?;
+        let is_new = self.admit(&beat)?;
         let id = beat.member_id.clone();
         let changed = self.update(&id, &beat, subscription) || is_new;
-        if self.look_at_topics(catalog, changed) || changed {
-            self.raise_epoch();
-        }
-        if self.epoch > self.assignment_epoch {
-            self.assign();
-        }
         let tells_all = beat.epoch == 0
             || (beat.rebalance_timeout.is_some()
                 && (beat.topics.is_some() || beat.topics_regex.is_some())
                 && beat.owned.is_some());
         let before = self.members.get(&id).map(|m| m.assigned.clone());
-        self.reconcile(now, &id, beat.owned.as_ref());
+        self.catch_up(now, &id, beat.owned.as_ref(), changed, catalog);
         let member = self.members.get_mut(&id).ok_or(GroupError::UnknownMember)?;
         member.session_until = now + self.config.consumer_session_timeout.0;
         let is_told = tells_all || before.as_ref() != Some(&member.assigned);
@@ -152,17 +154,31 @@ impl ConsumerGroup {
         })
     }
 
-    /// Says whether a commit is to be taken; in `member` the generation is the member's epoch.
-    pub(super) fn check_commit(&self, member: MemberRef<'_>) -> Result<(), GroupError> {
+    /// Says whether a commit is to be taken; in `member` the generation is the member's epoch. For
+    /// a classic member it is a heartbeat too.
+    pub(super) fn check_commit(
+        &mut self,
+        now: UnixMillis,
+        member: MemberRef<'_>,
+    ) -> Result<(), GroupError> {
+        self.check_fetch(member)?;
+        if let Some(found) = self.members.get_mut(member.member_id) {
+            found.touch(now);
+        }
+        Ok(())
+    }
+
+    /// Says whether a member may be told what was committed.
+    pub(super) fn check_fetch(&self, member: MemberRef<'_>) -> Result<(), GroupError> {
         if member.generation < 0 && self.members.is_empty() {
             return Ok(());
         }
         let found = self.members.get(member.member_id);
         let found = found.ok_or(GroupError::UnknownMember)?;
-        if found.epoch == member.generation {
-            Ok(())
-        } else {
-            Err(GroupError::StaleMemberEpoch)
+        match found.classic {
+            _ if found.epoch == member.generation => Ok(()),
+            Some(_) => Err(GroupError::IllegalGeneration),
+            None => Err(GroupError::StaleMemberEpoch),
         }
     }
 
@@ -189,8 +205,7 @@ impl ConsumerGroup {
 
     /// Does what is due at `now`: puts out who is silent or keeps what it was to give back.
     pub(super) fn tick(&mut self, now: UnixMillis) {
-        let is_over =
-            |m: &Member| m.session_until <= now || m.revoke_until.is_some_and(|until| until <= now);
+        let is_over = |m: &Member| m.deadline() <= now;
         let gone: Vec<String> = self
             .members
             .iter()
@@ -204,9 +219,7 @@ impl ConsumerGroup {
 
     /// When [`ConsumerGroup::tick`] must be called next, if ever.
     pub(super) fn next_deadline(&self) -> Option<UnixMillis> {
-        let sessions = self.members.values().map(|m| m.session_until);
-        let revocations = self.members.values().filter_map(|m| m.revoke_until);
-        sessions.chain(revocations).min()
+        self.members.values().map(Member::deadline).min()
     }
 
     pub(super) fn state(&self) -> GroupState {
@@ -232,6 +245,7 @@ impl ConsumerGroup {
                 member_id: id.clone(),
                 instance_id: m.instance_id.clone(),
                 rack_id: m.rack_id.clone(),
+                is_classic: m.classic.is_some(),
                 epoch: m.epoch,
                 client_id: m.client_id.clone(),
                 client_host: m.client_host.clone(),
@@ -256,7 +270,7 @@ impl ConsumerGroup {
     }
 
     /// Finds the beat's member or takes it in; true when the members changed by that.
-    fn admit(&mut self, now: UnixMillis, beat: &Beat) -> Result<bool, GroupError> {
+    fn admit(&mut self, beat: &Beat) -> Result<bool, GroupError> {
         let id = &beat.member_id;
         let holder = beat.instance_id.as_ref().and_then(|i| self.statics.get(i));
         if let Some(former) = holder.filter(|holder| *holder != id).cloned() {
@@ -271,13 +285,33 @@ impl ConsumerGroup {
         if self.members.len() >= self.config.members_max {
             return Err(GroupError::GroupFull);
         }
-        if let Some(instance_id) = &beat.instance_id {
-            self.statics.insert(instance_id.clone(), id.clone());
+        self.insert(id, beat.instance_id.as_ref());
+        Ok(true)
+    }
+
+    /// A static member came back under another id: it takes the place that was kept for it.
+    fn replace_static(&mut self, former: &str, beat: &Beat) -> Result<(), GroupError> {
+        if beat.epoch != 0 {
+            return Err(GroupError::FencedInstance);
+        }
+        // One that restarts with the newer protocol does not say good-bye with the classic one.
+        let has_left = |m: &Member| m.epoch == LEAVE_STATIC_EPOCH || m.classic.is_some();
+        if !self.members.get(former).is_some_and(has_left) {
+            return Err(GroupError::UnreleasedInstance);
+        }
+        self.rename(former, &beat.member_id);
+        Ok(())
+    }
+
+    /// A member that nothing is known of yet.
+    fn insert(&mut self, id: &str, instance_id: Option<&String>) {
+        if let Some(instance_id) = instance_id {
+            self.statics.insert(instance_id.clone(), id.to_owned());
         }
         self.members.insert(
-            id.clone(),
+            id.to_owned(),
             Member {
-                instance_id: beat.instance_id.clone(),
+                instance_id: instance_id.cloned(),
                 rack_id: None,
                 client_id: String::new(),
                 client_host: String::new(),
@@ -290,40 +324,36 @@ impl ConsumerGroup {
                 revoking: Partitions::default(),
                 revoke_until: None,
                 awaits: false,
-                session_until: now + self.config.consumer_session_timeout.0,
+                // Whoever takes it in sets it.
+                session_until: UnixMillis(i64::MAX),
+                classic: None,
             },
         );
-        Ok(true)
     }
 
-    /// A static member came back under another id: it takes the place that was kept for it.
-    fn replace_static(&mut self, former: &str, beat: &Beat) -> Result<(), GroupError> {
-        if beat.epoch != 0 {
-            return Err(GroupError::FencedInstance);
-        }
-        let has_left = |m: &Member| m.epoch == LEAVE_STATIC_EPOCH;
-        if !self.members.get(former).is_some_and(has_left) {
-            return Err(GroupError::UnreleasedInstance);
-        }
+    /// A static member goes on under another id, from epoch 0: it holds nothing by itself, and
+    /// finds what was kept for it.
+    fn rename(&mut self, former: &str, id: &str) {
         let Some(mut member) = self.members.remove(former) else {
-            return Err(GroupError::UnknownMember);
+            return;
         };
-        let id = &beat.member_id;
         member.epoch = 0;
         member.previous_epoch = 0;
+        member.revoke_until = None;
+        let revoked = std::mem::take(&mut member.revoking);
+        self.release(former, &revoked);
         for partition in member.assigned.iter() {
             if let Some(owner) = self.owners.get_mut(&partition) {
-                owner.id.clone_from(id);
+                id.clone_into(&mut owner.id);
             }
         }
         if let Some(target) = self.target.remove(former) {
-            self.target.insert(id.clone(), target);
+            self.target.insert(id.to_owned(), target);
         }
         if let Some(instance_id) = &member.instance_id {
-            self.statics.insert(instance_id.clone(), id.clone());
+            self.statics.insert(instance_id.clone(), id.to_owned());
         }
-        self.members.insert(id.clone(), member);
-        Ok(())
+        self.members.insert(id.to_owned(), member);
     }
 
     /// A known member must be at its epoch. It may be one behind when it holds no more than it
@@ -333,6 +363,9 @@ impl ConsumerGroup {
         let Some(member) = self.members.get_mut(&beat.member_id) else {
             return Err(GroupError::UnknownMember);
         };
+        if beat.epoch != 0 && member.classic.is_some() {
+            return Err(GroupError::FencedMemberEpoch);
+        }
         if beat.epoch == member.epoch {
             return Ok(());
         }
@@ -382,7 +415,7 @@ impl ConsumerGroup {
         })
     }
 
-    fn remove(&mut self, id: &str) {
+    pub(super) fn remove(&mut self, id: &str) {
         let Some(member) = self.members.remove(id) else {
             return;
         };
@@ -407,11 +440,25 @@ impl ConsumerGroup {
             .map(|name| name.len() + NAME_OVERHEAD_BYTES);
         let told: usize = names.sum::<usize>() + beat.topics_regex.as_ref().map_or(0, String::len);
         let others = self.members.iter().filter(|(id, _)| **id != beat.member_id);
-        let taken: usize = others.map(|(_, m)| m.subscription.bytes()).sum();
+        let taken: usize = others.map(|(_, m)| m.bytes()).sum();
         if told + taken > self.config.group_bytes_max {
             return Err(GroupError::TooLarge);
         }
         Ok(())
+    }
+}
+
+impl Member {
+    /// Bytes of what it told.
+    fn bytes(&self) -> usize {
+        self.subscription.bytes() + self.classic.as_ref().map_or(0, Classic::bytes)
+    }
+
+    /// When it must be put out unless it comes, or gives back what it is to.
+    fn deadline(&self) -> UnixMillis {
+        let classic = self.classic.as_ref().and_then(Classic::deadline);
+        let others = self.revoke_until.into_iter().chain(classic);
+        others.fold(self.session_until, UnixMillis::min)
     }
 }
 

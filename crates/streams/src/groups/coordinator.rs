@@ -5,11 +5,10 @@
 //! the first deadline and exists only while some group has members, so an idle process wakes for
 //! nothing. A heartbeat moves a deadline without waking the task.
 
+mod pending;
+
 use std::collections::{BTreeSet, HashMap};
-use std::future::Future;
-use std::pin::Pin;
 use std::sync::{Arc, Weak};
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use base::{Clock, UnixMillis};
@@ -19,13 +18,15 @@ use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
 use uuid::Uuid;
 
+pub use pending::Pending;
+
 use super::consumer_group::ConsumerGroup;
 use super::entry::{Entry, Members};
 use super::group::{Answer, Group, Token};
 use super::{
-    Beat, BeatAnswer, Catalog, ConsumerGroupDescription, GROUP_ID_BYTES_MAX, GROUPS_BYTES_MAX,
-    GroupDescription, GroupError, GroupKind, GroupsConfig, JoinRequest, Joined, Leaving, Ledger,
-    MemberRef, SyncRequest, Synced,
+    Beat, BeatAnswer, CONSUMER_PROTOCOL_TYPE, Catalog, ConsumerGroupDescription,
+    GROUP_ID_BYTES_MAX, GROUPS_BYTES_MAX, GroupDescription, GroupError, GroupKind, GroupStanding,
+    GroupsConfig, JoinRequest, Joined, Leaving, Ledger, MemberRef, SyncRequest, Synced,
 };
 
 /// The one coordinator of the process. Joins and syncs must be called within a tokio runtime,
@@ -36,15 +37,6 @@ pub struct Coordinator {
     ledger: Arc<dyn Ledger>,
     groups: Mutex<Groups>,
     sooner: Arc<Notify>,
-}
-
-/// An answer that may have to wait for the other members. What the request changes has changed
-/// when the call returns; dropping this withdraws the wish to be told, and a member that was never
-/// told its id is forgotten.
-#[derive(Debug)]
-pub struct Pending<T> {
-    answer: oneshot::Receiver<Result<T, GroupError>>,
-    withdrawal: Option<Withdrawal>,
 }
 
 #[derive(Default)]
@@ -63,12 +55,6 @@ enum Waiting {
     Sync(oneshot::Sender<Result<Synced, GroupError>>),
 }
 
-struct Withdrawal {
-    coordinator: Weak<Coordinator>,
-    group: Arc<str>,
-    token: Token,
-}
-
 impl Coordinator {
     /// A coordinator without groups.
     pub fn new(config: GroupsConfig, clock: Arc<dyn Clock>, ledger: Arc<dyn Ledger>) -> Arc<Self> {
@@ -81,8 +67,13 @@ impl Coordinator {
         })
     }
 
-    /// Joins the group's next generation; answers when all members have joined or timed out.
-    pub fn join_group(self: &Arc<Self>, request: JoinRequest) -> Pending<Joined> {
+    /// Joins the group's next generation; answers when all members have joined or timed out, or at
+    /// once when the coordinator shares the partitions.
+    pub fn join_group(
+        self: &Arc<Self>,
+        request: JoinRequest,
+        catalog: &dyn Catalog,
+    ) -> Pending<Joined> {
         let (sender, answer) = oneshot::channel();
         if let Err(error) = self.check_join(&request) {
             return Pending::refused(sender, answer, error);
@@ -101,19 +92,13 @@ impl Coordinator {
         }
         let name: Arc<str> = Arc::from(request.group.as_str());
         let token = groups.wait(Waiting::Join(sender));
-        let entry = groups
-            .by_name
-            .entry(Arc::clone(&name))
-            .or_insert_with(|| Entry::new(Members::Classic(Group::new(Arc::clone(&self.config)))));
-        entry.has_grown = true;
+        let entry = groups.by_name.entry(Arc::clone(&name)).or_insert_with(|| {
+            let floor = self.ledger.standing(&name).map_or(0, |s| s.epoch);
+            let group = Group::new(Arc::clone(&self.config), floor);
+            Entry::new(&self.config, Members::Classic(group))
+        });
         let mut out = Vec::new();
-        match &mut entry.members {
-            Members::Classic(group) => group.join(now, request, fresh_id, token, &mut out),
-            // Members of both protocols in one group are not served.
-            Members::Consumer(_) => {
-                out.push(Answer::Join(token, Err(GroupError::InconsistentProtocol)));
-            }
-        }
+        entry.join(now, request, fresh_id, token, catalog, &mut out);
         self.settle(&mut groups, &name, out);
         Pending::new(answer, self, name, token)
     }
@@ -133,25 +118,27 @@ impl Coordinator {
         }
         let token = groups.wait(Waiting::Sync(sender));
         let mut out = Vec::new();
-        if let Some(entry) = groups.by_name.get_mut(&name) {
-            entry.has_grown |= given > 0;
-        }
-        match groups.by_name.get_mut(&name).map(|e| &mut e.members) {
-            Some(Members::Classic(group)) => group.sync(now, request, token, &mut out),
-            _ => out.push(Answer::Sync(token, Err(GroupError::UnknownMember))),
+        match groups.by_name.get_mut(&name) {
+            Some(entry) => entry.sync(now, request, token, &mut out),
+            None => out.push(Answer::Sync(token, Err(GroupError::UnknownMember))),
         }
         self.settle(&mut groups, &name, out);
         Pending::new(answer, self, name, token)
     }
 
     /// Keeps a member's session alive; tells it when it must join again.
-    pub fn heartbeat(&self, member: MemberRef<'_>) -> Result<(), GroupError> {
+    pub fn heartbeat(self: &Arc<Self>, member: MemberRef<'_>) -> Result<(), GroupError> {
         let now = self.clock.now();
         let mut groups = self.groups.lock();
-        match groups.by_name.get_mut(member.group).map(|e| &mut e.members) {
-            Some(Members::Classic(group)) => group.heartbeat(now, member),
-            _ => Err(GroupError::UnknownMember),
+        let Some(entry) = groups.by_name.get_mut(member.group) else {
+            return Err(GroupError::UnknownMember);
+        };
+        let kept = entry.heartbeat(now, member);
+        if kept == Err(GroupError::RebalanceInProgress) {
+            // A member that is called to join has until then.
+            self.settle(&mut groups, &Arc::from(member.group), Vec::new());
         }
+        kept
     }
 
     /// Takes members out at once; one answer for each of `leaving`, in order.
@@ -162,8 +149,7 @@ impl Coordinator {
     ) -> Vec<Result<(), GroupError>> {
         let now = self.clock.now();
         let mut groups = self.groups.lock();
-        let Some(Members::Classic(known)) = groups.by_name.get_mut(group).map(|e| &mut e.members)
-        else {
+        let Some(entry) = groups.by_name.get_mut(group) else {
             return leaving
                 .iter()
                 .map(|_| Err(GroupError::UnknownMember))
@@ -172,7 +158,7 @@ impl Coordinator {
         let mut out = Vec::new();
         let left = leaving
             .iter()
-            .map(|l| known.leave(now, l, &mut out))
+            .map(|l| entry.leave(now, l, &mut out))
             .collect();
         self.settle(&mut groups, &Arc::from(group), out);
         left
@@ -195,21 +181,18 @@ impl Coordinator {
                 return Err(GroupError::TooManyGroups);
             }
             let group = ConsumerGroup::new(Arc::clone(&self.config), epoch);
-            let entry = Entry::new(Members::Consumer(group));
+            let entry = Entry::new(&self.config, Members::Consumer(group));
             groups.by_name.insert(Arc::clone(&name), entry);
         }
         if beat.topics.is_some() && !groups.has_room(0) {
             return Err(GroupError::TooManyGroups);
         }
-        if let Some(entry) = groups.by_name.get_mut(&name) {
-            entry.has_grown |= beat.topics.is_some();
-        }
-        let answer = match groups.by_name.get_mut(&name).map(|e| &mut e.members) {
-            Some(Members::Consumer(group)) => group.beat(now, beat, catalog),
-            // Members of both protocols in one group are not served.
-            _ => Err(GroupError::NotFound),
+        let mut out = Vec::new();
+        let answer = match groups.by_name.get_mut(&name) {
+            Some(entry) => entry.beat(now, beat, catalog, &mut out),
+            None => Err(GroupError::NotFound),
         };
-        self.settle(&mut groups, &name, Vec::new());
+        self.settle(&mut groups, &name, out);
         answer
     }
 
@@ -221,10 +204,13 @@ impl Coordinator {
     /// The epoch that a group without members goes on from, when the beat may begin it.
     fn epoch_of_standing(&self, beat: &Beat) -> Result<i32, GroupError> {
         let standing = self.ledger.standing(&beat.group);
-        match standing.filter(|s| s.kind == GroupKind::Consumer) {
-            Some(standing) => Ok(standing.epoch),
+        let may_join_again = |s: &GroupStanding| {
+            s.kind == GroupKind::Consumer || s.protocol_type == CONSUMER_PROTOCOL_TYPE
+        };
+        match standing {
+            Some(standing) if beat.epoch == 0 || may_join_again(&standing) => Ok(standing.epoch),
             None if beat.epoch == 0 => Ok(0),
-            None => Err(GroupError::NotFound),
+            _ => Err(GroupError::NotFound),
         }
     }
 
@@ -236,7 +222,7 @@ impl Coordinator {
         let mut groups = self.groups.lock();
         match groups.by_name.get_mut(member.group).map(|e| &mut e.members) {
             Some(Members::Classic(group)) => group.check_commit(now, member),
-            Some(Members::Consumer(group)) => group.check_commit(member),
+            Some(Members::Consumer(group)) => group.check_commit(now, member),
             None if member.generation < 0 => Ok(()),
             // Its members have all gone, whoever they were.
             None if self.ledger.standing(member.group).is_some() => Err(GroupError::UnknownMember),
@@ -264,7 +250,7 @@ impl Coordinator {
         let groups = self.groups.lock();
         match groups.by_name.get(member.group).map(|e| &e.members) {
             _ if member.member_id.is_empty() && member.generation < 0 => Ok(()),
-            Some(Members::Consumer(group)) => group.check_commit(member),
+            Some(Members::Consumer(group)) => group.check_fetch(member),
             _ => Ok(()),
         }
     }
@@ -336,10 +322,7 @@ impl Coordinator {
             let mut out = Vec::new();
             if let Some(entry) = groups.by_name.get_mut(&name) {
                 entry.armed = None;
-                match &mut entry.members {
-                    Members::Classic(group) => group.tick(now, &mut out),
-                    Members::Consumer(group) => group.tick(now),
-                }
+                entry.tick(now, &mut out);
             }
             self.settle(&mut groups, &name, out);
         }
@@ -352,7 +335,10 @@ impl Coordinator {
     }
 
     /// After a change of the group: answers, forgets what is empty and sees to the timer.
-    fn settle(self: &Arc<Self>, groups: &mut Groups, name: &Arc<str>, out: Vec<Answer>) {
+    fn settle(self: &Arc<Self>, groups: &mut Groups, name: &Arc<str>, mut out: Vec<Answer>) {
+        if let Some(entry) = groups.by_name.get_mut(name) {
+            entry.see_to_kind(self.clock.now(), &mut out);
+        }
         for answer in out {
             groups.answer(answer);
         }
@@ -435,77 +421,6 @@ impl Groups {
             (Some(Waiting::Sync(sender)), Answer::Sync(_, synced)) => drop(sender.send(synced)),
             _ => {}
         }
-    }
-}
-
-impl<T> Pending<T> {
-    fn new(
-        answer: oneshot::Receiver<Result<T, GroupError>>,
-        coordinator: &Arc<Coordinator>,
-        group: Arc<str>,
-        token: Token,
-    ) -> Self {
-        let coordinator = Arc::downgrade(coordinator);
-        Pending {
-            answer,
-            withdrawal: Some(Withdrawal {
-                coordinator,
-                group,
-                token,
-            }),
-        }
-    }
-
-    fn refused(
-        sender: oneshot::Sender<Result<T, GroupError>>,
-        answer: oneshot::Receiver<Result<T, GroupError>>,
-        error: GroupError,
-    ) -> Self {
-        drop(sender.send(Err(error)));
-        Pending {
-            answer,
-            withdrawal: None,
-        }
-    }
-}
-
-impl<T> Future for Pending<T> {
-    type Output = Result<T, GroupError>;
-
-    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Self::Output> {
-        let answer = std::task::ready!(Pin::new(&mut self.answer).poll(cx));
-        self.withdrawal = None;
-        Poll::Ready(answer.unwrap_or(Err(GroupError::Stopped)))
-    }
-}
-
-impl<T> Drop for Pending<T> {
-    fn drop(&mut self) {
-        let Some(withdrawal) = self.withdrawal.take() else {
-            return;
-        };
-        let Some(coordinator) = withdrawal.coordinator.upgrade() else {
-            return;
-        };
-        let now = coordinator.clock.now();
-        let mut groups = coordinator.groups.lock();
-        if groups.waiting.remove(&withdrawal.token).is_none() {
-            return;
-        }
-        let mut out = Vec::new();
-        let entry = groups.by_name.get_mut(&withdrawal.group);
-        if let Some(Members::Classic(group)) = entry.map(|e| &mut e.members) {
-            group.withdraw(now, withdrawal.token, &mut out);
-        }
-        coordinator.settle(&mut groups, &withdrawal.group, out);
-    }
-}
-
-impl std::fmt::Debug for Withdrawal {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Withdrawal")
-            .field("group", &self.group)
-            .finish_non_exhaustive()
     }
 }
 

@@ -1,15 +1,20 @@
 //! A group as the coordinator holds it: one of either kind, its timer, and how it was noted last.
 
+use std::sync::Arc;
+
 use base::UnixMillis;
 
 use super::consumer_group::ConsumerGroup;
-use super::group::Group;
+use super::group::{Answer, Group, Token};
 use super::{
-    CONSUMER_PROTOCOL_TYPE, GroupDescription, GroupKind, GroupStanding, MemberDescription,
+    Beat, BeatAnswer, CONSUMER_PROTOCOL_TYPE, Catalog, GroupDescription, GroupError, GroupKind,
+    GroupStanding, GroupsConfig, JoinRequest, Leaving, MemberDescription, MemberRef, SyncRequest,
+    migration,
 };
 
 /// A group that has members or is about to have some.
 pub(super) struct Entry {
+    config: Arc<GroupsConfig>,
     pub(super) members: Members,
     /// The group's place among the deadlines; may be earlier than what is due, never later.
     pub(super) armed: Option<UnixMillis>,
@@ -21,21 +26,143 @@ pub(super) struct Entry {
     pub(super) has_grown: bool,
 }
 
-/// The group's members, by the protocol that they speak.
+/// The group's members, by the protocol that the group speaks.
 pub(super) enum Members {
     Classic(Group),
+    /// Some of the members may speak the classic protocol.
     Consumer(ConsumerGroup),
 }
 
 impl Entry {
-    pub(super) fn new(members: Members) -> Self {
+    pub(super) fn new(config: &Arc<GroupsConfig>, members: Members) -> Self {
         Entry {
+            config: Arc::clone(config),
             members,
             armed: None,
             noted: None,
             counted_bytes: 0,
             counted_members: 0,
             has_grown: false,
+        }
+    }
+
+    /// Takes a join of the classic protocol.
+    pub(super) fn join(
+        &mut self,
+        now: UnixMillis,
+        request: JoinRequest,
+        fresh_id: String,
+        token: Token,
+        catalog: &dyn Catalog,
+        out: &mut Vec<Answer>,
+    ) {
+        self.has_grown = true;
+        let group = match &mut self.members {
+            Members::Classic(group) => return group.join(now, request, fresh_id, token, out),
+            Members::Consumer(group) => group,
+        };
+        let Some(former) = group.last_replaced_by(&request) else {
+            let joined = group.join_classic(now, request, fresh_id, catalog);
+            return out.push(Answer::Join(token, joined));
+        };
+        if let Err(error) = group.check_join(&request) {
+            return out.push(Answer::Join(token, Err(error)));
+        }
+        // The last one of the newer protocol is replaced by one that speaks the classic one.
+        group.remove(&former);
+        let mut classic = migration::downgraded(group, now, &self.config, out);
+        classic.join(now, request, fresh_id, token, out);
+        self.members = Members::Classic(classic);
+    }
+
+    /// Takes a member's request for its share.
+    pub(super) fn sync(
+        &mut self,
+        now: UnixMillis,
+        request: SyncRequest,
+        token: Token,
+        out: &mut Vec<Answer>,
+    ) {
+        match &mut self.members {
+            Members::Classic(group) => {
+                self.has_grown |= !request.assignments.is_empty();
+                group.sync(now, request, token, out);
+            }
+            Members::Consumer(group) => {
+                out.push(Answer::Sync(token, group.sync_classic(now, &request)));
+            }
+        }
+    }
+
+    /// Keeps the session of a member that speaks the classic protocol.
+    pub(super) fn heartbeat(
+        &mut self,
+        now: UnixMillis,
+        member: MemberRef<'_>,
+    ) -> Result<(), GroupError> {
+        match &mut self.members {
+            Members::Classic(group) => group.heartbeat(now, member),
+            Members::Consumer(group) => group.heartbeat_classic(now, member),
+        }
+    }
+
+    /// Takes a member that speaks the classic protocol out.
+    pub(super) fn leave(
+        &mut self,
+        now: UnixMillis,
+        leaving: &Leaving,
+        out: &mut Vec<Answer>,
+    ) -> Result<(), GroupError> {
+        match &mut self.members {
+            Members::Classic(group) => group.leave(now, leaving, out),
+            Members::Consumer(group) => group.leave_classic(leaving),
+        }
+    }
+
+    /// Takes a heartbeat of the newer protocol; one that joins makes a classic group one of that.
+    pub(super) fn beat(
+        &mut self,
+        now: UnixMillis,
+        beat: Beat,
+        catalog: &dyn Catalog,
+        out: &mut Vec<Answer>,
+    ) -> Result<BeatAnswer, GroupError> {
+        self.has_grown |= beat.topics.is_some();
+        let group = match &mut self.members {
+            Members::Classic(group) => group,
+            Members::Consumer(group) => return group.beat(now, beat, catalog),
+        };
+        if beat.epoch != 0 {
+            // It was a member before the process restarted, or before it was put out as the last
+            // of its kind: it joins again.
+            return Err(match group.protocol_type() {
+                "" | CONSUMER_PROTOCOL_TYPE => GroupError::UnknownMember,
+                _ => GroupError::NotFound,
+            });
+        }
+        let mut consumer = migration::upgraded(group, now, &self.config, catalog)?;
+        let answer = consumer.beat(now, beat, catalog)?;
+        group.dissolve(out);
+        self.members = Members::Consumer(consumer);
+        Ok(answer)
+    }
+
+    /// Does what is due.
+    pub(super) fn tick(&mut self, now: UnixMillis, out: &mut Vec<Answer>) {
+        match &mut self.members {
+            Members::Classic(group) => group.tick(now, out),
+            Members::Consumer(group) => group.tick(now),
+        }
+    }
+
+    /// Makes a group that the last member of the newer protocol has left a classic one again.
+    pub(super) fn see_to_kind(&mut self, now: UnixMillis, out: &mut Vec<Answer>) {
+        if let Members::Consumer(group) = &self.members
+            && group.is_classic()
+        {
+            let classic = migration::downgraded(group, now, &self.config, out);
+            self.members = Members::Classic(classic);
+            self.has_grown = true;
         }
     }
 
@@ -93,7 +220,7 @@ impl Entry {
             Members::Classic(group) => GroupStanding {
                 kind: GroupKind::Classic,
                 protocol_type: group.protocol_type().to_owned(),
-                epoch: 0,
+                epoch: group.floor(),
                 has_members,
             },
             Members::Consumer(group) => GroupStanding {

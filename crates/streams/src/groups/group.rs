@@ -8,6 +8,7 @@
 //! generation it was made for; `rebalance` is set exactly in `PreparingRebalance`.
 
 mod generation;
+mod migrants;
 mod rebalance;
 
 use std::collections::{BTreeMap, HashMap};
@@ -39,6 +40,8 @@ pub(super) enum Answer {
 pub(super) struct Group {
     config: Arc<GroupsConfig>,
     state: GroupState,
+    /// The generation before its first.
+    floor: i32,
     generation: i32,
     protocol_type: String,
     protocol: String,
@@ -67,6 +70,8 @@ struct Member {
     synced: bool,
     /// Whether it ever was in a generation; one that was not cannot come back with its id.
     admitted: bool,
+    /// The generation that it knows from when the group spoke the newer protocol, until it joins.
+    former_generation: Option<i32>,
     /// The end of the session, unless the member waits for an answer.
     session_until: UnixMillis,
 }
@@ -90,11 +95,13 @@ struct Rebalance {
 }
 
 impl Group {
-    pub(super) fn new(config: Arc<GroupsConfig>) -> Self {
+    /// A group without members, whose generations go on from `floor`.
+    pub(super) fn new(config: Arc<GroupsConfig>, floor: i32) -> Self {
         Group {
             config,
             state: GroupState::Empty,
-            generation: 0,
+            floor,
+            generation: floor,
             protocol_type: String::new(),
             protocol: String::new(),
             leader: None,
@@ -114,6 +121,16 @@ impl Group {
     /// What kind of group it is; empty while it never had members.
     pub(super) fn protocol_type(&self) -> &str {
         &self.protocol_type
+    }
+
+    /// The generation that holds, or held last.
+    pub(super) fn generation(&self) -> i32 {
+        self.generation
+    }
+
+    /// The generation before its first.
+    pub(super) fn floor(&self) -> i32 {
+        self.floor
     }
 
     /// Whether a member's subscription names this topic, in Kafka's own encoding.
@@ -180,7 +197,7 @@ impl Group {
         member: MemberRef<'_>,
     ) -> Result<(), GroupError> {
         self.check_member(member.member_id, member.instance_id)?;
-        self.check_generation(member.generation)?;
+        self.check_generation(member.member_id, member.generation)?;
         self.touch(now, member.member_id);
         match self.state {
             GroupState::Empty
@@ -202,7 +219,7 @@ impl Group {
             return Ok(());
         }
         self.check_member(member.member_id, member.instance_id)?;
-        self.check_generation(member.generation)?;
+        self.check_generation(member.member_id, member.generation)?;
         if self.state == GroupState::CompletingRebalance {
             return Err(GroupError::RebalanceInProgress);
         }

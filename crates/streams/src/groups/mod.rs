@@ -5,7 +5,8 @@
 //! clock, tasks or sockets: [`group::Group`] for the classic protocol, in which the members share
 //! the partitions, and [`consumer_group::ConsumerGroup`] for the newer one (KIP-848), in which the
 //! coordinator does. The coordinator only looks groups up, answers those who wait and drives the
-//! timers. A group speaks one protocol at a time, and may change it while it has no members.
+//! timers. A consumer group may have members that still, or again, speak the classic protocol;
+//! [`migration`] says how a group changes from one kind to the other while it has members.
 //!
 //! Members do not survive the process: after a restart they are told that they are unknown and
 //! join again. What must survive, a [`Ledger`] keeps: that the group is there, its kind, and the
@@ -19,6 +20,7 @@ mod consumer_group;
 mod coordinator;
 mod entry;
 mod group;
+mod migration;
 mod sight;
 #[cfg(test)]
 mod tests;

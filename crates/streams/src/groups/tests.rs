@@ -1,7 +1,11 @@
 //! What members of groups see, step by step.
 
 mod coordinator;
+mod migration;
+mod mixed;
+mod mixed_schedules;
 mod schedules;
+pub(super) mod topics;
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -25,7 +29,7 @@ struct Bench {
 impl Bench {
     fn new(config: GroupsConfig) -> Self {
         Bench {
-            group: Group::new(Arc::new(config)),
+            group: Group::new(Arc::new(config), 0),
             now: UnixMillis(1_000_000),
             tokens: 0,
             joins: HashMap::new(),

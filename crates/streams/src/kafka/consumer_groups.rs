@@ -184,6 +184,7 @@ fn without_unknown_topics(call: &Call, told: DescribedGroup) -> DescribedGroup {
 
 fn member(call: &Call, member: ConsumerMemberDescription, names: &mut TopicNames) -> Member {
     let topics = member.topics.into_iter().map(|name| WireName(owned(name)));
+    let is_classic = member.is_classic;
     let told = Member::default()
         .with_member_id(owned(member.member_id))
         .with_instance_id(member.instance_id.map(owned))
@@ -195,9 +196,10 @@ fn member(call: &Call, member: ConsumerMemberDescription, names: &mut TopicNames
         .with_subscribed_topic_regex(member.topics_regex.map(owned))
         .with_assignment(names.assignment(call, &member.assigned))
         .with_target_assignment(names.assignment(call, &member.target));
-    match call.version >= 1 {
-        true => told.with_member_type(CONSUMER_MEMBER),
-        false => told,
+    match (call.version >= 1, is_classic) {
+        (true, true) => told.with_member_type(CLASSIC_MEMBER),
+        (true, false) => told.with_member_type(CONSUMER_MEMBER),
+        (false, _) => told,
     }
 }
 
@@ -231,6 +233,9 @@ impl TopicNames {
         DescribedAssignment::default().with_topic_partitions(topics)
     }
 }
+
+/// A member that speaks the classic protocol.
+const CLASSIC_MEMBER: i8 = 0;
 
 /// A member of the newer protocol, as opposed to a classic one in the same group.
 const CONSUMER_MEMBER: i8 = 1;

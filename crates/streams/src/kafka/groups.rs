@@ -1,4 +1,4 @@
-//! The APIs of members of classic groups, each a translation to the coordinator's calls.
+//! The APIs of members that speak the classic protocol, each a translation to the coordinator's calls.
 
 use std::time::Duration;
 
@@ -129,7 +129,8 @@ pub(super) fn join_group(call: Call) -> Result<Reply, Ending> {
         protocols: protocols.collect(),
         member_id_required: call.version >= MEMBER_ID_REQUIRED_FROM,
     };
-    let joined = call.context.streams().groups().join_group(wish);
+    let streams = call.context.streams();
+    let joined = streams.groups().join_group(wish, streams.as_ref());
     Reply::later(async move {
         let body = match joined.await {
             Ok(joined) => join_answer(&call, joined),

@@ -9,7 +9,9 @@ use journal::SimDisk;
 
 use super::{batch_of, create, name, small};
 use crate::event_store::ProducerSequence;
-use crate::groups::{Beat, GroupError, GroupKind, LEAVE_EPOCH, Partitions};
+use crate::groups::{
+    Beat, GroupError, GroupKind, JoinRequest, Joined, LEAVE_EPOCH, Partitions, Pending, Protocol,
+};
 use crate::{Ack, OffsetCommit, Streams};
 
 /// A store whose clock stands still unless the test moves it.
@@ -52,6 +54,33 @@ impl Bench {
             .groups()
             .consumer_heartbeat(beat, streams.as_ref())?;
         Ok(answer.epoch)
+    }
+
+    fn join(&self) -> Pending<Joined> {
+        let protocol = Protocol {
+            name: "range".into(),
+            metadata: crate::consumer::subscription(["t"].into_iter()),
+        };
+        let wish = JoinRequest {
+            group: "g".into(),
+            member_id: String::new(),
+            instance_id: None,
+            client_id: "classic".into(),
+            client_host: String::new(),
+            session_timeout: Duration::from_secs(30),
+            rebalance_timeout: Duration::from_secs(30),
+            protocol_type: "consumer".into(),
+            protocols: vec![protocol],
+            member_id_required: false,
+        };
+        self.streams
+            .groups()
+            .join_group(wish, self.streams.as_ref())
+    }
+
+    fn standing(&self) -> (GroupKind, i32) {
+        let standing = self.streams.group_standing("g").unwrap();
+        (standing.kind, standing.epoch)
     }
 
     async fn commit(&self, group: &str, partition: i32) {
@@ -153,6 +182,51 @@ async fn members_of_the_newer_protocol_join_again_after_a_restart_and_epochs_go_
     bench.open_again().await;
     assert_eq!(bench.streams.group_standing("g"), None);
     assert_eq!(bench.beat(3), Err(GroupError::NotFound));
+}
+
+/// Whoever comes back first after a restart, and however often that is, the members of a group of
+/// both protocols find it again, and its epochs go on.
+#[tokio::test]
+async fn a_group_of_both_protocols_goes_on_after_restarts() {
+    let mut bench = Bench::new();
+    create(&bench.streams, "t", 2).await;
+    let mut epoch = bench.beat(0).unwrap();
+    for snapshot in [false, true] {
+        let joined = bench.join().await.unwrap();
+        assert_eq!(joined.generation, epoch + 1);
+        epoch = joined.generation;
+        assert_eq!(bench.standing(), (GroupKind::Consumer, epoch));
+        bench.open_again().await;
+        assert_eq!(bench.standing(), (GroupKind::Consumer, epoch));
+        // The classic member is the first to come, and the process stops once more.
+        let waiting = bench.join();
+        assert_eq!(bench.standing(), (GroupKind::Classic, epoch));
+        assert_eq!(bench.beat(epoch), Err(GroupError::UnknownMember));
+        if snapshot {
+            bench.streams.snapshot(1).unwrap();
+        }
+        bench.open_again().await;
+        drop(waiting);
+        assert_eq!(bench.standing(), (GroupKind::Classic, epoch));
+        assert_eq!(bench.beat(epoch), Err(GroupError::UnknownMember));
+        // One that gives up changes nothing for the others.
+        drop(bench.join());
+        assert_eq!(bench.beat(epoch), Err(GroupError::UnknownMember));
+        let waiting = bench.join();
+        assert_eq!(bench.beat(0), Ok(epoch + 1));
+        assert_eq!(waiting.await, Err(GroupError::RebalanceInProgress));
+        epoch += 1;
+    }
+    bench.commit("g", 0).await;
+    bench.join().await.unwrap();
+    bench.beat(LEAVE_EPOCH).unwrap();
+    assert_eq!(bench.standing().0, GroupKind::Classic);
+    assert!(bench.standing().1 > epoch);
+    bench.open_again().await;
+    assert_eq!(bench.standing().0, GroupKind::Classic);
+    assert_eq!(bench.committed("g"), 1);
+    assert!(bench.beat(0).unwrap() > epoch);
+    assert_eq!(bench.committed("g"), 1);
 }
 
 #[tokio::test]

@@ -1,17 +1,20 @@
 // One member of a consumer group with Apache Kafka's Java client.
-// Usage: GroupMember BOOTSTRAP TOPIC GROUP COUNT [classic|consumer [INSTANCE]]
+// Usage: GroupMember BOOTSTRAP TOPIC GROUP COUNT [classic|cooperative|consumer [INSTANCE]]
 // Prints "assigned N" at each rebalance and the partition, offset and value of each record; ends
-// after COUNT records, committed. Ended early it commits nothing more.
+// after COUNT records, committed. Told to end (SIGTERM) it leaves the group; killed it commits
+// nothing more.
 
 import java.time.Duration;
 import java.util.Collection;
 import java.util.List;
 import java.util.Properties;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.kafka.clients.consumer.CommitFailedException;
 import org.apache.kafka.clients.consumer.ConsumerRebalanceListener;
 import org.apache.kafka.clients.consumer.ConsumerRecord;
 import org.apache.kafka.clients.consumer.KafkaConsumer;
 import org.apache.kafka.common.TopicPartition;
+import org.apache.kafka.common.errors.RebalanceInProgressException;
 import org.apache.kafka.common.serialization.StringDeserializer;
 
 public class GroupMember {
@@ -27,11 +30,26 @@ public class GroupMember {
             settings.put("session.timeout.ms", "6000");
             settings.put("heartbeat.interval.ms", "500");
         }
+        if (args.length > 4 && args[4].equals("cooperative")) {
+            settings.put(
+                "partition.assignment.strategy",
+                "org.apache.kafka.clients.consumer.CooperativeStickyAssignor");
+        }
         if (args.length > 5) {
             settings.put("group.instance.id", args[5]);
         }
         settings.put("max.poll.records", "50");
         int left = Integer.parseInt(args[3]);
+        AtomicBoolean told = new AtomicBoolean();
+        Thread main = Thread.currentThread();
+        Runtime.getRuntime().addShutdownHook(new Thread(() -> {
+            told.set(true);
+            try {
+                main.join();
+            } catch (InterruptedException ended) {
+                main.interrupt();
+            }
+        }));
         try (KafkaConsumer<String, String> consumer =
                 new KafkaConsumer<>(settings, new StringDeserializer(), new StringDeserializer())) {
             consumer.subscribe(List.of(args[1]), new ConsumerRebalanceListener() {
@@ -42,7 +60,7 @@ public class GroupMember {
                     System.out.flush();
                 }
             });
-            while (left > 0) {
+            while (left > 0 && !told.get()) {
                 for (ConsumerRecord<String, String> record : consumer.poll(Duration.ofMillis(500))) {
                     System.out.println(
                         "record " + record.partition() + " " + record.offset() + " " + record.value());
@@ -51,7 +69,7 @@ public class GroupMember {
                 System.out.flush();
                 try {
                     consumer.commitSync();
-                } catch (CommitFailedException refused) {
+                } catch (CommitFailedException | RebalanceInProgressException refused) {
                     // The group went on without this member: it joins again with the next poll.
                     System.out.println("commit refused");
                 }

@@ -37,6 +37,7 @@ mod kafka;
 mod kafka_broker;
 mod kafka_cluster;
 mod kafka_groups;
+mod kafka_migration;
 mod kafka_operators;
 mod kafka_tools;
 mod lab;

@@ -48,6 +48,7 @@ impl ConsumerGroup {
         let Some(member) = self.members.get_mut(id) else {
             return false;
         };
+        member.classic = None;
         member.client_id.clone_from(&beat.client_id);
         member.client_host.clone_from(&beat.client_host);
         if let Some(timeout) = beat.rebalance_timeout {
@@ -66,6 +67,25 @@ impl ConsumerGroup {
         let changed = !member.subscription.is_like(&subscription);
         member.subscription = subscription;
         changed || sees_otherwise
+    }
+
+    /// Sees to the epochs and shares after a member's request, and brings the member up to them as
+    /// far as it can be. `changed` is whether members or what they read have changed.
+    pub(super) fn catch_up(
+        &mut self,
+        now: UnixMillis,
+        id: &str,
+        owned: Option<&Partitions>,
+        changed: bool,
+        catalog: &dyn Catalog,
+    ) {
+        if self.look_at_topics(catalog, changed) || changed {
+            self.raise_epoch();
+        }
+        if self.epoch > self.assignment_epoch {
+            self.assign();
+        }
+        self.reconcile(now, id, owned);
     }
 
     /// Sees which topics the members read now; true when those are others, or have grown.
@@ -173,7 +193,9 @@ impl ConsumerGroup {
         member.assigned = kept;
         if !surplus.is_empty() && still_holds(&surplus) {
             member.revoking = surplus;
-            member.revoke_until = Some(now + member.rebalance_timeout);
+            // A classic member is called to join instead.
+            let until = now + member.rebalance_timeout;
+            member.revoke_until = member.classic.is_none().then_some(until);
             member.awaits = false;
             return;
         }

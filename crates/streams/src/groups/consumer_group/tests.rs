@@ -5,47 +5,8 @@ use std::collections::BTreeMap;
 use base::{HumanDuration, Rng};
 
 use super::super::Sight;
+use super::super::tests::topics::Topics;
 use super::*;
-
-/// Topics that a test creates, grows and deletes.
-#[derive(Default)]
-struct Topics {
-    version: u64,
-    by_name: BTreeMap<String, (Uuid, i32)>,
-    ids: u128,
-}
-
-impl Topics {
-    fn put(&mut self, name: &str, partitions: i32) -> Uuid {
-        self.version += 1;
-        self.ids += 1;
-        let fresh = Uuid::from_u128(self.ids);
-        let topic = self.by_name.entry(name.to_owned()).or_insert((fresh, 0));
-        topic.1 = partitions;
-        topic.0
-    }
-
-    fn delete(&mut self, name: &str) {
-        self.version += 1;
-        self.by_name.remove(name);
-    }
-}
-
-impl Catalog for Topics {
-    fn version(&self) -> u64 {
-        self.version
-    }
-
-    fn topic(&self, name: &str) -> Option<(Uuid, i32)> {
-        self.by_name.get(name).copied()
-    }
-
-    fn each(&self, visit: &mut dyn FnMut(&str, Uuid, i32)) {
-        for (name, (id, count)) in &self.by_name {
-            visit(name, *id, *count);
-        }
-    }
-}
 
 /// One group with a clock that the test moves.
 struct Bench {
@@ -192,8 +153,8 @@ fn epochs_fence_whoever_is_ahead_or_behind() {
         instance_id: None,
         generation: epoch,
     };
-    assert_eq!(bench.group.check_commit(member(2)), Ok(()));
-    let stale = bench.group.check_commit(member(1));
+    assert_eq!(bench.group.check_fetch(member(2)), Ok(()));
+    let stale = bench.group.check_fetch(member(1));
     assert_eq!(stale, Err(GroupError::StaleMemberEpoch));
     // What was committed on the way is taken for what the member has held all along.
     let kept: Vec<(Uuid, i32)> = held(&asked).iter().collect();

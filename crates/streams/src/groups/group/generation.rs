@@ -19,7 +19,7 @@ impl Group {
         out: &mut Vec<Answer>,
     ) -> Result<Option<Synced>, GroupError> {
         self.check_member(&request.member_id, request.instance_id.as_deref())?;
-        self.check_generation(request.generation)?;
+        self.check_generation(&request.member_id, request.generation)?;
         let differs = |asked: &Option<String>, is: &str| asked.as_deref().is_some_and(|a| a != is);
         if differs(&request.protocol_type, &self.protocol_type)
             || differs(&request.protocol, &self.protocol)
@@ -117,8 +117,15 @@ impl Group {
         }
     }
 
-    pub(super) fn check_generation(&self, generation: i32) -> Result<(), GroupError> {
-        if generation == self.generation {
+    /// A member that is yet to join again after the group spoke the newer protocol is known by the
+    /// generation that it was told then.
+    pub(super) fn check_generation(&self, id: &str, generation: i32) -> Result<(), GroupError> {
+        let is_former = self.state == GroupState::PreparingRebalance
+            && self
+                .members
+                .get(id)
+                .is_some_and(|m| m.former_generation == Some(generation));
+        if generation == self.generation || is_former {
             Ok(())
         } else {
             Err(GroupError::IllegalGeneration)

@@ -113,6 +113,7 @@ impl Group {
                 syncing: None,
                 synced: false,
                 admitted: false,
+                former_generation: None,
             },
         );
         self.leader.get_or_insert(id);
@@ -184,6 +185,7 @@ impl Group {
         member.session_timeout = request.session_timeout;
         member.rebalance_timeout = request.rebalance_timeout;
         member.protocols = request.protocols;
+        member.former_generation = None;
         member.client_id = request.client_id;
         member.client_host = request.client_host;
     }
@@ -277,6 +279,7 @@ impl Group {
             member.assignment = Bytes::new();
             member.synced = false;
             member.admitted = true;
+            member.former_generation = None;
             if let Some(token) = member.joining.take() {
                 member.session_until = now + member.session_timeout;
                 told.push((id.clone(), token));

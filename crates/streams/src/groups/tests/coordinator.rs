@@ -2,6 +2,7 @@
 
 use base::{ManualClock, SystemClock};
 
+use super::topics::Topics;
 use super::*;
 
 /// Remembers nothing.
@@ -27,8 +28,8 @@ async fn the_coordinator_wakes_members_and_forgets_empty_groups() {
         ..request(client, "", &["range"])
     };
     let (a, b) = (
-        coordinator.join_group(ask("a")),
-        coordinator.join_group(ask("b")),
+        coordinator.join_group(ask("a"), &Topics::default()),
+        coordinator.join_group(ask("b"), &Topics::default()),
     );
     let (a, b) = (a.await.unwrap(), b.await.unwrap());
     assert_eq!(a.leader, b.leader);
@@ -51,8 +52,8 @@ async fn a_join_that_is_dropped_holds_up_nobody() {
         member_id_required: false,
         ..request(client, "", &["range"])
     };
-    let gone = coordinator.join_group(ask("gone"));
-    let stays = coordinator.join_group(ask("stays"));
+    let gone = coordinator.join_group(ask("gone"), &Topics::default());
+    let stays = coordinator.join_group(ask("stays"), &Topics::default());
     drop(gone);
     let joined = stays.await.unwrap();
     assert_eq!(joined.members.len(), 1);
@@ -68,7 +69,9 @@ async fn bounds_of_the_coordinator_are_told() {
         Arc::new(ManualClock::at(UnixMillis(5))),
         Arc::new(NoLedger),
     );
-    let first = coordinator.join_group(request("a", "", &["range"])).await;
+    let first = coordinator
+        .join_group(request("a", "", &["range"]), &Topics::default())
+        .await;
     assert!(
         matches!(first, Err(GroupError::MemberIdRequired { .. })),
         "{first:?}"
@@ -78,7 +81,7 @@ async fn bounds_of_the_coordinator_are_told() {
         ..request("a", "", &["range"])
     };
     assert_eq!(
-        coordinator.join_group(other).await,
+        coordinator.join_group(other, &Topics::default()).await,
         Err(GroupError::TooManyGroups)
     );
     let nameless = JoinRequest {
@@ -86,7 +89,7 @@ async fn bounds_of_the_coordinator_are_told() {
         ..request("a", "", &["range"])
     };
     assert_eq!(
-        coordinator.join_group(nameless).await,
+        coordinator.join_group(nameless, &Topics::default()).await,
         Err(GroupError::InvalidGroupId)
     );
     let hasty = JoinRequest {
@@ -94,7 +97,7 @@ async fn bounds_of_the_coordinator_are_told() {
         ..request("a", "", &["range"])
     };
     assert_eq!(
-        coordinator.join_group(hasty).await,
+        coordinator.join_group(hasty, &Topics::default()).await,
         Err(GroupError::InvalidSessionTimeout)
     );
 }

@@ -10,6 +10,7 @@ mod decoders;
 mod groups;
 mod homes;
 mod login;
+mod migration;
 mod permissions;
 mod quotas;
 mod tenants;

@@ -1,0 +1,112 @@
+//! Members that come from a classic group, and go back into one.
+//!
+//! Nobody stops reading over it: a member stays at its generation, which is its epoch, and goes on
+//! holding what its leader gave it until it has joined again.
+
+use std::collections::BTreeSet;
+
+use super::super::migration::Migrant;
+use super::super::{Catalog, GroupError, Sight};
+use super::classic::{Classic, first_metadata, partitions_of};
+use super::subscription::Subscription;
+use super::{ConsumerGroup, Owner, Partitions};
+use crate::consumer::{self, Share};
+
+impl ConsumerGroup {
+    /// A group whose members came from a classic one of this generation; `NotFound` when one told
+    /// or was given what cannot be read, or what another protocol's leader would lose.
+    pub(in crate::groups) fn of_migrants(
+        mut self,
+        migrants: Vec<Migrant>,
+        catalog: &dyn Catalog,
+    ) -> Result<Self, GroupError> {
+        let mut held = Vec::with_capacity(migrants.len());
+        for migrant in migrants {
+            let told = migrant.subscription().ok_or(GroupError::NotFound)?;
+            let share = migrant.share().ok_or(GroupError::NotFound)?;
+            held.push((migrant.id.clone(), told.owned));
+            self.take_in(migrant, told.topics, told.rack_id, &share, catalog);
+        }
+        // What a member has given back already, its leader may have given to somebody else: what
+        // was given stands before what was held.
+        for (id, owned) in held {
+            let owned = partitions_of(&owned, catalog);
+            self.give(&id, &owned);
+        }
+        Ok(self)
+    }
+
+    /// The members, all of them classic, with what they may hold.
+    pub(in crate::groups) fn migrants(&self) -> Vec<Migrant> {
+        let members = self.members.iter();
+        let members = members.filter_map(|(id, m)| {
+            let classic = m.classic.as_ref()?;
+            let held = m.assigned.iter().chain(m.revoking.iter());
+            Some(Migrant {
+                id: id.clone(),
+                instance_id: m.instance_id.clone(),
+                client_id: m.client_id.clone(),
+                client_host: m.client_host.clone(),
+                session_timeout: classic.session_timeout,
+                rebalance_timeout: m.rebalance_timeout,
+                session_until: m.session_until,
+                metadata: first_metadata(&classic.protocols),
+                protocols: classic.protocols.clone(),
+                epoch: m.epoch,
+                assignment: consumer::assignment(&self.named(held)),
+            })
+        });
+        members.collect()
+    }
+
+    /// Takes a member of a classic group in, at its generation and with what its leader gave it.
+    fn take_in(
+        &mut self,
+        migrant: Migrant,
+        topics: BTreeSet<String>,
+        rack_id: Option<String>,
+        share: &Share,
+        catalog: &dyn Catalog,
+    ) {
+        let id = migrant.id;
+        self.insert(&id, migrant.instance_id.as_ref());
+        if let Some(member) = self.members.get_mut(&id) {
+            member.rack_id = rack_id;
+            member.client_id = migrant.client_id;
+            member.client_host = migrant.client_host;
+            member.subscription = Subscription::new(topics, None, Sight::default());
+            member.rebalance_timeout = migrant.rebalance_timeout;
+            member.epoch = migrant.epoch;
+            member.previous_epoch = migrant.epoch;
+            member.session_until = migrant.session_until;
+            member.classic = Some(Classic {
+                session_timeout: migrant.session_timeout,
+                protocols: migrant.protocols,
+                join_until: None,
+                sync_until: None,
+            });
+        }
+        let share = partitions_of(share, catalog);
+        self.give(&id, &share);
+        self.target.insert(id, share);
+    }
+
+    /// The member holds these, as far as nobody else does.
+    fn give(&mut self, id: &str, partitions: &Partitions) {
+        let Some(member) = self.members.get_mut(id) else {
+            return;
+        };
+        for (topic, partition) in partitions.iter() {
+            let owner = self
+                .owners
+                .entry((topic, partition))
+                .or_insert_with(|| Owner {
+                    id: id.to_owned(),
+                    since: member.epoch,
+                });
+            if owner.id == id {
+                member.assigned.insert(topic, partition);
+            }
+        }
+    }
+}
