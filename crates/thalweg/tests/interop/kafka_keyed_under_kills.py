@@ -67,35 +67,45 @@ def produce():
         )
     )
 
-    def delivered(error, message):
+    def delivered(error, message, change):
         if error is not None:
             return fail(f"a record failed: {error}")
-        number = int(dict(message.headers())["n"])
+        topic = table if change else recent
         with lock:
-            topic = message.topic()
             if message.offset() < ends[topic]:
                 fail(f"{topic}: offset {message.offset()} after {ends[topic] - 1}")
             ends[topic] = message.offset() + 1
             done["acked"] += 1
-            if topic == table:
-                acked[message.key().decode()] = (number, message.value() is None)
-                done["tombstones"] += message.value() is None
+            if change:
+                key, number, is_tombstone = change
+                acked[key] = (number, is_tombstone)
+                done["tombstones"] += is_tombstone
+
+    def send(topic, value, number, change):
+        """Answers whether there was room for it."""
+        try:
+            producer.produce(
+                topic,
+                key=change and change[0],
+                value=value,
+                headers={"n": str(number)},
+                partition=0,
+                on_delivery=lambda error, message: delivered(error, message, change),
+            )
+            return True
+        except BufferError:
+            producer.poll(0.05)
+            return False
 
     number = 0
     while not stopped():
         number += 1
         key = f"k{random.randrange(KEYS)}"
         value = None if random.random() < 0.3 else VALUE
-        headers = {"n": str(number)}
-        while not failures:
-            try:
-                producer.produce(table, key=key, value=value, headers=headers, partition=0,
-                                 on_delivery=delivered)
-                producer.produce(recent, value=VALUE, headers=headers, partition=0,
-                                 on_delivery=delivered)
-                break
-            except BufferError:
-                producer.poll(0.05)
+        while not send(table, value, number, (key, number, value is None)) and not failures:
+            pass
+        while not send(recent, VALUE, number, None) and not failures:
+            pass
         sent[key] = (number, value is None)
         producer.poll(0)
         if number % 50 == 0:

@@ -187,6 +187,9 @@ def work(topic, committed_path, aborted_path, stop_path):
             producer.begin_transaction()
             for partition in range(2):
                 producer.produce(topic, f"{number}:{partition}", partition=partition)
+            # Else this client has an abort send none of its records.
+            if number % 2:
+                producer.flush(60)
             if number % 3:
                 retried(lambda: producer.commit_transaction(60))
                 committed.write(b"%d\n" % number)
