@@ -20,7 +20,7 @@ use types::TypeTable;
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use base::Clock;
 use journal::RealDisk;
@@ -36,6 +36,7 @@ use crate::config::FusionConfig;
 use crate::error::FusionError;
 use crate::fusion::listing::Statement;
 use crate::fusion::sources::Sources;
+use crate::input::InputLog;
 use crate::lane::Lane;
 use crate::lane::checkpoint::encode;
 use crate::output::Output;
@@ -55,6 +56,8 @@ pub struct Fusion {
     journal: Arc<StatementStore>,
     /// The folder of durable statements' inputs.
     inputs: PathBuf,
+    /// Those that are open.
+    input_logs: parking_lot::Mutex<Vec<Weak<InputLog>>>,
     statements: RwLock<BTreeMap<String, Arc<Statement>>>,
     types: RwLock<TypeTable>,
     functions: RwLock<FunctionTable>,
@@ -134,6 +137,7 @@ impl Fusion {
             chains: Arc::default(),
             journal: Arc::new(journal),
             inputs: dir.join("inputs"),
+            input_logs: parking_lot::Mutex::default(),
             statements: RwLock::default(),
             types,
             functions,

@@ -151,6 +151,11 @@ impl InputLog {
         self.state.lock().next
     }
 
+    /// Whether a failed write or sync has stopped the journal until it is opened again.
+    pub fn is_poisoned(&self) -> bool {
+        self.journal.is_poisoned()
+    }
+
     /// Whether it takes messages now.
     pub fn is_ready(&self) -> bool {
         let state = self.state.lock();

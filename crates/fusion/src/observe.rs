@@ -10,6 +10,12 @@ use crate::statement::StatementInfo;
 impl Fusion {
     /// Writes the metrics that are not counted where they happen.
     pub fn observe(&self, out: &mut Exposition) {
+        out.gauge(
+            "thalweg_fusion_journal_poisoned",
+            "1 when a failed write or sync has stopped the statements' journal or a durable \
+             statement's input until the next start",
+            f64::from(u8::from(self.is_poisoned())),
+        );
         let mut infos = self.statements();
         infos.sort_by_key(|info| std::cmp::Reverse(info.received_total));
         infos.truncate(STATEMENTS_TOLD_MAX);

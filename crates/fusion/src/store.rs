@@ -126,6 +126,11 @@ impl StatementStore {
         ))
     }
 
+    /// Whether a failed write or sync has stopped the journal until it is opened again.
+    pub fn is_poisoned(&self) -> bool {
+        self.journal.is_poisoned()
+    }
+
     /// Keeps a statement and its first checkpoint; durable on return.
     ///
     /// # Errors

@@ -308,11 +308,7 @@ impl Commit {
     /// Refuses all further calls and tells everybody who waits.
     pub(crate) fn poison(&mut self, error: JournalError) {
         self.poisoned = true;
-        tracing::error!(
-            dir = %self.shared.dir.display(),
-            error = base::report(&error),
-            "the journal stops; it must be opened again"
-        );
+        self.shared.tell_poisoned(&error);
         let source = Arc::new(error);
         let pending = {
             let mut state = self.shared.state.lock();

@@ -55,11 +55,21 @@ impl Shared {
 
     /// Refuses all further calls after a failed sync outside the writer, which then stops.
     pub(crate) fn poison(&self, error: JournalError) -> JournalError {
+        self.tell_poisoned(&error);
         let source = Arc::new(error);
         self.state.lock().condition = Condition::Poisoned(source.clone());
         self.work.notify_one();
         self.notify_room();
         JournalError::Poisoned { source }
+    }
+
+    /// Says in the log why it stops.
+    pub(crate) fn tell_poisoned(&self, error: &JournalError) {
+        tracing::error!(
+            dir = %self.dir.display(),
+            error = base::report(error),
+            "the journal stops; it must be opened again"
+        );
     }
 
     pub(crate) fn wake_writer(&self, mut state: MutexGuard<'_, State>) {

@@ -36,6 +36,11 @@ impl Server {
         for (name, help, value) in gauges {
             out.gauge(&format!("thalweg_mqtt_{name}"), help, value as f64);
         }
+        out.gauge(
+            "thalweg_mqtt_journal_poisoned",
+            "1 when a failed write or sync has stopped the server's journal until the next start",
+            f64::from(u8::from(self.is_poisoned())),
+        );
         out.counter(
             "thalweg_mqtt_connections_total",
             "connections that came, those without a CONNECT included",
@@ -57,6 +62,11 @@ impl Server {
 impl Bridges {
     /// Tells how each bridge is.
     pub fn observe(&self, out: &mut Exposition) {
+        out.gauge(
+            "thalweg_mqtt_bridge_journals_poisoned",
+            "1 when a failed write or sync has stopped a bridge's journal until the next start",
+            f64::from(u8::from(self.is_poisoned())),
+        );
         let bridges = self.list();
         type Of = fn(&crate::bridge::BridgeStatus) -> u64;
         let families: [(MetricKind, &str, &str, Of); 7] = [

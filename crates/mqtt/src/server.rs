@@ -183,6 +183,11 @@ impl Server {
         self.core.stats()
     }
 
+    /// Whether a failed write or sync has stopped its journal until the server is opened again.
+    pub fn is_poisoned(&self) -> bool {
+        self.core.store.is_poisoned()
+    }
+
     /// The retained messages of a filter, in the order of their topics, at most `count`.
     pub fn retained(&self, filter: &TopicFilter, count: usize) -> Vec<RetainedMessage> {
         self.core.retained_messages(filter, count)

@@ -123,6 +123,11 @@ impl Store {
         self.journal.reclaim(low_water)
     }
 
+    /// Whether a failed write or sync has stopped it until it is opened again.
+    pub(crate) fn is_poisoned(&self) -> bool {
+        self.journal.is_poisoned()
+    }
+
     pub(crate) fn close(&self) -> Result<(), JournalError> {
         self.journal.close()
     }

@@ -84,6 +84,7 @@ impl Streams {
                 }
                 // What is rewritten stands in no index for a while, so that nothing may be freed.
                 let _alone = self.reclaiming().lock();
+                tracing::debug!(?partition, "compacting a partition");
                 let outcome = partition.compact(now, policy);
                 // Also after a failure: some of the index may have followed before it.
                 self.note_moved(self.shared().journal.end());

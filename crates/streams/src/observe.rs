@@ -59,6 +59,11 @@ impl Streams {
         self.write_journal(out);
     }
 
+    /// Whether a failed write or sync has stopped the store until it is opened again.
+    pub fn is_poisoned(&self) -> bool {
+        self.shared().journal.is_poisoned()
+    }
+
     fn write_topics(&self, out: &mut Exposition) {
         let topics = self.topics_snapshot();
         let mut stored = 0;
@@ -244,7 +249,7 @@ impl Streams {
         let help = "Bytes that the journal takes on the disk, what is reserved included.";
         out.gauge("thalweg_streams_journal_bytes", help, bytes);
         let help = "1 when a failed write or sync has stopped the store until its next start.";
-        let poisoned = f64::from(u8::from(journal.is_poisoned()));
+        let poisoned = f64::from(u8::from(self.is_poisoned()));
         out.gauge("thalweg_streams_journal_poisoned", help, poisoned);
         if let Ok((bytes, free)) = journal.disk_room() {
             let help = "Size of the file system that holds the store.";

@@ -1,7 +1,12 @@
 //! The data folder: one process at a time, told by a lock that the kernel drops with the process.
+//!
+//! What lies in it (records, keys, passwords' hashes) is its owner's: the folder that is made here
+//! lets nobody else in, whatever the modes of the files. One that is there already keeps the mode
+//! that its operator gave it.
 
-use std::fs::{File, OpenOptions};
-use std::io::{Read, Seek, Write};
+use std::fs::{DirBuilder, File, OpenOptions};
+use std::io::{ErrorKind, Read, Seek, Write};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
@@ -45,7 +50,7 @@ impl DataFolder {
             path: path.to_owned(),
             source,
         };
-        std::fs::create_dir_all(path).map_err(unusable)?;
+        make(path).map_err(unusable)?;
         let mut lock = OpenOptions::new()
             .create(true)
             .truncate(false)
@@ -84,11 +89,59 @@ impl DataFolder {
     pub fn path(&self) -> &Path {
         &self.path
     }
+
+    /// Whether every user of this machine may read or pass through it while it holds what is not
+    /// theirs.
+    pub fn is_open_to_all(&self) -> bool {
+        let open = std::fs::metadata(&self.path)
+            .is_ok_and(|folder| folder.permissions().mode() & READ_OR_PASS_OF_OTHERS != 0);
+        open && PRIVATE.iter().any(|name| self.path.join(name).exists())
+    }
 }
+
+/// Makes the folder, for its owner alone, unless it is there.
+fn make(path: &Path) -> std::io::Result<()> {
+    if let Some(parent) = path.parent() {
+        std::fs::create_dir_all(parent)?;
+    }
+    match DirBuilder::new().mode(OWNER_ONLY).create(path) {
+        Err(error) if error.kind() == ErrorKind::AlreadyExists => Ok(()),
+        made => made,
+    }
+}
+
+/// What is in a data folder that not everybody is to see.
+const PRIVATE: [&str; 7] = [
+    "access", "bridges", "fleet", "fusion", "imports", "mqtt", "streams",
+];
+
+const OWNER_ONLY: u32 = 0o700;
+const READ_OR_PASS_OF_OTHERS: u32 = 0o005;
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_new_folder_is_its_owners_and_one_that_is_there_stays_as_it_is() {
+        let dir = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| std::fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let new = dir.path().join("above/data");
+        let folder = DataFolder::lock(&new).unwrap();
+        assert_eq!(mode(&new), 0o700);
+        std::fs::create_dir(new.join("fleet")).unwrap();
+        assert!(!folder.is_open_to_all());
+        drop(folder);
+
+        for (given, is_told) in [(0o750, false), (0o711, true), (0o755, true)] {
+            std::fs::set_permissions(&new, PermissionsExt::from_mode(given)).unwrap();
+            let folder = DataFolder::lock(&new).unwrap();
+            assert_eq!(mode(&new), given);
+            assert_eq!(folder.is_open_to_all(), is_told, "{given:o}");
+        }
+        std::fs::remove_dir(new.join("fleet")).unwrap();
+        assert!(!DataFolder::lock(&new).unwrap().is_open_to_all());
+    }
 
     #[test]
     fn a_second_lock_names_the_first_process() {

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use journal::{Durability, RealDisk};
 use mqtt::{Server, SubscriptionId};
@@ -92,11 +92,26 @@ impl Fusion {
         let from = u64::try_from(next).unwrap_or(0);
         let (log, frames) =
             InputLog::open(Arc::new(RealDisk), &self.input_dir(key), options, from)?;
-        feed.open_input(Arc::new(log));
+        let log = Arc::new(log);
+        {
+            let mut logs = self.input_logs.lock();
+            logs.retain(|log| log.strong_count() > 0);
+            logs.push(Arc::downgrade(&log));
+        }
+        feed.open_input(log);
         let (feed, stop) = (feed.clone(), stop.clone());
         self.readers
             .spawn(async move { feed.repeat(frames, stop).await });
         Ok(())
+    }
+
+    /// Whether a failed write or sync has stopped the journal of statements, or a durable statement's
+    /// input, until it is opened again.
+    pub fn is_poisoned(&self) -> bool {
+        let mut logs = self.input_logs.lock();
+        logs.retain(|log| log.strong_count() > 0);
+        let mut open = logs.iter().filter_map(Weak::upgrade);
+        self.journal.is_poisoned() || open.any(|log| log.is_poisoned())
     }
 
     /// Removes what was kept of a source that is not read any more.

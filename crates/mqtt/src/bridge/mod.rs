@@ -216,6 +216,13 @@ impl Bridges {
         &self.id
     }
 
+    /// Whether a failed write or sync has stopped a bridge's journal until it is opened again.
+    pub fn is_poisoned(&self) -> bool {
+        let running = self.running.lock();
+        let mut bridges = running.values().map(|running| &running.bridge);
+        bridges.any(|bridge| bridge.queue.is_poisoned())
+    }
+
     /// Every bridge, in the order of names.
     pub fn list(&self) -> Vec<BridgeStatus> {
         let running = self.running.lock();

@@ -120,6 +120,11 @@ impl Queue {
         })
     }
 
+    /// Whether a failed write or sync has stopped its journal until it is opened again.
+    pub(super) fn is_poisoned(&self) -> bool {
+        self.journal.is_poisoned()
+    }
+
     /// Puts a message behind the others.
     pub(super) fn offer(&self, now: UnixMillis, parcel: &Parcel) -> Result<Offered, JournalError> {
         let mut state = self.state.lock();

@@ -42,9 +42,9 @@ fn table(partition: &Partition) -> Table {
 
 /// From every offset a client finds the first record that is at or after it, going on behind each
 /// batch as clients do.
-fn check_every_offset(partition: &Partition) {
+pub(super) fn check_every_offset(partition: &Partition) {
     let offsets: Vec<i64> = all_records(partition).iter().map(|r| r.offset).collect();
-    for offset in 0..partition.high_watermark() {
+    for offset in partition.log_start_offset()..partition.high_watermark() {
         let wanted = offsets.iter().find(|at| **at >= offset).copied();
         assert_eq!(first_since(partition, offset), wanted, "from {offset}");
     }

@@ -11,6 +11,7 @@ mod corpus;
 mod full;
 mod groups;
 mod homes;
+mod keeping;
 mod lookups;
 mod once;
 mod seeds;

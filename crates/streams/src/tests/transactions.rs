@@ -14,6 +14,7 @@ use journal::SimDisk;
 
 use super::{batch_of, name, seeds, small, try_open};
 use crate::batch::{self, BatchHeader};
+use crate::compaction::CompactionPolicy;
 use crate::error::StreamsError;
 use crate::event_store::{ProducerSequence, TopicSpec};
 use crate::offsets::OffsetCommit;
@@ -24,16 +25,21 @@ use crate::{Ack, BatchRecords, Isolation};
 
 #[test]
 fn a_transaction_is_visible_whole_or_not_at_all() {
-    let (mut committed, mut doubtful, mut offsets) = (0, 0, 0);
+    let (mut committed, mut doubtful, mut offsets, mut compacted) = (0, 0, 0, 0);
     let seeds = seeds::each(async |seed| {
         let mut world = World::new(seed);
         world.run().await;
         committed += world.count(Fate::Committed);
         doubtful += world.doubts;
         offsets += world.offsets_checked;
+        compacted += world.compacted;
     });
-    eprintln!("{seeds} seeds: {committed} committed, {doubtful} in doubt, {offsets} offsets");
+    eprintln!(
+        "{seeds} seeds: {committed} committed, {doubtful} in doubt, {offsets} offsets, {compacted} \
+         bytes compacted"
+    );
     assert!(committed > 5 * seeds && doubtful > seeds / 10 && offsets > seeds);
+    assert!(compacted > 100 * seeds);
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -63,6 +69,7 @@ struct World {
     written: u64,
     doubts: u64,
     offsets_checked: u64,
+    compacted: u64,
 }
 
 impl World {
@@ -76,6 +83,7 @@ impl World {
             written: 0,
             doubts: 0,
             offsets_checked: 0,
+            compacted: 0,
         }
     }
 
@@ -140,7 +148,24 @@ impl World {
             }
             2 => drop(streams.reclaim()),
             3 => drop(streams.move_living(0)),
+            4 => self.compact(streams),
             _ => self.transact(streams).await,
+        }
+    }
+
+    /// Aborted batches go at once, and what is left of a commit later on.
+    fn compact(&mut self, streams: &Streams) {
+        let policy = CompactionPolicy {
+            lag_min: Duration::ZERO,
+            delete_retention: Duration::ZERO,
+        };
+        let soon = SystemClock.now() + Duration::from_secs(1);
+        let topic = streams.topic_by_name(&name("t")).unwrap();
+        for partition in topic.partitions() {
+            let Ok(compacted) = partition.compact(soon, policy) else {
+                return;
+            };
+            self.compacted += compacted.bytes_before - compacted.bytes_after;
         }
     }
 

@@ -71,6 +71,23 @@ pub struct Process {
     pub tls: Vec<&'static str>,
 }
 
+impl Process {
+    /// The roles whose stores a failed write or sync has stopped.
+    fn failed(&self) -> Vec<&'static str> {
+        let streams = self.streams.as_ref().is_some_and(|of| of.is_poisoned());
+        let server = self.mqtt.as_ref().is_some_and(::mqtt::Server::is_poisoned);
+        let bridges = self.bridges.as_ref().is_some_and(|of| of.is_poisoned());
+        let fusion = self.fusion.as_ref().is_some_and(|of| of.is_poisoned());
+        let roles = [
+            ("streams", streams),
+            ("mqtt", server || bridges),
+            ("fusion", fusion),
+        ];
+        let failed = roles.into_iter().filter(|(_, has_failed)| *has_failed);
+        failed.map(|(role, _)| role).collect()
+    }
+}
+
 /// Routes of the process itself.
 pub fn routes(process: Arc<Process>) -> Router {
     Router::new()
@@ -91,9 +108,21 @@ fn refused(status: StatusCode, message: &str) -> Response<Body> {
     (status, body).into_response()
 }
 
-async fn health() -> Json<Value> {
+/// 503 once a role's store takes nothing any more. Everybody may ask, so that it tells no paths and no
+/// reasons; the log does.
+async fn health(State(process): State<Arc<Process>>) -> Response<Body> {
     // The listener opens only after every store of this process was recovered.
-    Json(json!({"status": "UP"}))
+    let failed = process.failed();
+    if failed.is_empty() {
+        return Json(json!({"status": "UP"})).into_response();
+    }
+    let message = format!(
+        "a write or sync failed in the store of {}, which takes nothing more until it is opened \
+         again: see what the log says of the disk, then restart this process",
+        failed.join(", ")
+    );
+    let down = json!({"status": "DOWN", "failed": failed, "message": message});
+    (StatusCode::SERVICE_UNAVAILABLE, Json(down)).into_response()
 }
 
 async fn metrics(State(process): State<Arc<Process>>) -> impl IntoResponse {

@@ -117,6 +117,13 @@ async fn serve(
     let listeners = Listeners::open(&config, roles).await?;
     let endpoints = listeners.endpoints.clone();
     let parts = Parts::open(folder.path(), &config, roles).await?;
+    if folder.is_open_to_all() {
+        tracing::warn!(
+            folder = %folder.path().display(),
+            "every user of this machine can read the data folder, with records and keys in it: \
+             chmod 700 it, unless that is meant"
+        );
+    }
     let shutdown = CancellationToken::new();
     let tasks = TaskTracker::new();
     let process = Arc::new(Process {

@@ -2,11 +2,12 @@
 
 Usage: kafka_transactions.py BOOTSTRAP rules
        kafka_transactions.py BOOTSTRAP work TOPIC COMMITTED ABORTED STOP
-       kafka_transactions.py BOOTSTRAP check TOPIC COMMITTED ABORTED
+       kafka_transactions.py BOOTSTRAP check TOPIC COMMITTED ABORTED [GROUP...]
 
 `rules` checks each rule once. `work` commits and aborts transactions of two records in two
 partitions until the file STOP is there, noting the number of each transaction when its end was
-answered; it takes the broker's kills as they come. `check` reads the topic back.
+answered; it takes the broker's kills as they come. `check` reads the topic back; with groups there
+was a worker each, which had every so-manieth number and committed it as an offset of its group.
 """
 
 import os
@@ -16,6 +17,7 @@ import uuid
 
 from confluent_kafka import (
     Consumer,
+    ConsumerGroupTopicPartitions,
     KafkaError,
     KafkaException,
     Producer,
@@ -185,6 +187,9 @@ def work(topic, committed_path, aborted_path, stop_path):
             producer.begin_transaction()
             for partition in range(2):
                 producer.produce(topic, f"{number}:{partition}", partition=partition)
+            # Else this client has an abort send none of its records.
+            if number % 2:
+                producer.flush(60)
             if number % 3:
                 retried(lambda: producer.commit_transaction(60))
                 committed.write(b"%d\n" % number)
@@ -205,9 +210,15 @@ def retried(call):
                 raise
 
 
-def check(topic, committed_path, aborted_path):
+def check(topic, committed_path, aborted_path, *groups):
     values = read(topic, "read_committed", partitions=2)
     assert len(values) == len(set(values)), "a record is there twice"
+    last = {}
+    for value in values:
+        number, partition = map(int, value.split(":"))
+        of = (partition, number % max(len(groups), 1))
+        assert number > last.get(of, -1), f"{value} comes after {last[of]}"
+        last[of] = number
     seen = {}
     for value in values:
         seen.setdefault(int(value.split(":")[0]), []).append(value)
@@ -217,6 +228,15 @@ def check(topic, committed_path, aborted_path):
     assert not aborted & set(seen), f"aborted but visible: {sorted(aborted & set(seen))[:5]}"
     halves = [number for number, records in seen.items() if len(records) != 2]
     assert not halves, f"there in part: {halves[:5]}"
+    for worker, group in enumerate(groups):
+        asked = ConsumerGroupTopicPartitions(group, [TopicPartition(topic, 0)])
+        admin = AdminClient({"bootstrap.servers": bootstrap})
+        (offset,) = admin.list_consumer_group_offsets([asked])[group].result(30).topic_partitions
+        assert offset.offset == last[(0, worker)], (group, offset, last)
+    # Else hiding them would be no feat.
+    written = set(read(topic, "read_uncommitted", partitions=2))
+    hidden = [number for number in aborted if f"{number}:0" in written]
+    assert hidden or not aborted, "no aborted transaction had come to write"
     print(f"{len(committed)} committed, {len(aborted)} aborted, {len(seen)} visible")
 
 
@@ -228,4 +248,4 @@ if task == "rules":
 elif task == "work":
     work(*sys.argv[3:7])
 else:
-    check(*sys.argv[3:6])
+    check(*sys.argv[3:])

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Up, add_offline, folder, interop, python, succeed, test_env};
+use crate::harness::{Up, add_offline, folder, interop, java, python, succeed, test_env};
 
 #[test]
 fn kafka_python_does_all_its_steps() {
@@ -129,18 +129,4 @@ fn go_client() -> Command {
 
 fn java_client(libraries: &str) -> Command {
     java("-Xmx128m", libraries, "KafkaClient.java")
-}
-
-fn java(heap: &str, libraries: &str, program: &str) -> Command {
-    let classpath = format!("{}/*", test_env().join(libraries).display());
-    let mut command = Command::new("java");
-    command
-        .args([
-            heap,
-            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
-            "-cp",
-        ])
-        .arg(&classpath)
-        .arg(interop(program));
-    command
 }

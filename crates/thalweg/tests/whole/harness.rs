@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::process::{Pid, Resource, Rlimit, Signal, getrlimit, kill_process, prlimit};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -56,6 +56,22 @@ impl Up {
         command.args(["--mount", "sh", "-c", &mount]);
         command.arg(data).arg(thalweg());
         Up::launch_by(command, data, &free_ports(), &[])
+    }
+
+    /// Starts with free ports, so that [`Up::limit_files`] has writes fail rather than end it.
+    pub fn start_to_fail(data: &Path) -> Up {
+        let mut command = without_settings("sh");
+        command.args(["-c", "trap '' XFSZ && exec \"$0\" \"$@\"", thalweg()]);
+        Up::launch_by(command, data, &free_ports(), &[])
+    }
+
+    /// From now on every write behind this many bytes of a file fails.
+    pub fn limit_files(&self, bytes: u64) {
+        let limit = Rlimit {
+            current: Some(bytes),
+            ..getrlimit(Resource::Fsize)
+        };
+        prlimit(Some(process(self.pid())), Resource::Fsize, limit).unwrap();
     }
 
     fn launch(data: &Path, ports: &[String], arguments: &[&str]) -> Up {
@@ -370,6 +386,21 @@ pub fn python(script: &str) -> Command {
     command
 }
 
+/// A program of ours for one of Kafka's client libraries, with this much heap.
+pub fn java(heap: &str, libraries: &str, program: &str) -> Command {
+    let classpath = format!("{}/*", test_env().join(libraries).display());
+    let mut command = Command::new("java");
+    command
+        .args([
+            heap,
+            "-Dorg.slf4j.simpleLogger.defaultLogLevel=error",
+            "-cp",
+        ])
+        .arg(&classpath)
+        .arg(interop(program));
+    command
+}
+
 /// A main class of Kafka's own tools.
 pub fn kafka_tool(class: &str) -> Command {
     let mut command = Command::new("java");
@@ -409,7 +440,11 @@ pub fn repository() -> PathBuf {
 
 /// Sends a signal to a process that is known to run.
 pub fn signal(pid: u32, signal: Signal) {
-    kill_process(Pid::from_raw(i32::try_from(pid).unwrap()).unwrap(), signal).unwrap();
+    kill_process(process(pid), signal).unwrap();
+}
+
+fn process(pid: u32) -> Pid {
+    Pid::from_raw(i32::try_from(pid).unwrap()).unwrap()
 }
 
 /// Bytes as text, for messages.

@@ -15,6 +15,7 @@ mod cli;
 mod clients;
 mod console;
 mod crash;
+mod crash_keeping;
 mod fleet;
 mod fleet_agents;
 mod fleet_convert;

@@ -278,6 +278,55 @@ fn a_full_disk_refuses_writes_and_keeps_what_was_acknowledged() {
     up.stop();
 }
 
+#[test]
+fn a_failed_write_is_told_by_health_until_the_next_start() {
+    let dir = folder();
+    let up = Up::start_to_fail(&dir.path().join("data"));
+    let health = |up: &Up| curl(&[&up.url("management", "/health")]);
+    let body = dir.path().join("body");
+    let records = json!({"records": [{"value": "v".repeat(300_000)}]});
+    std::fs::write(&body, records.to_string()).unwrap();
+    let data_argument = format!("@{}", body.display());
+    let produce = |up: &Up| {
+        let header = "Content-Type: application/vnd.kafka.json.v2+json";
+        let target = up.url("rest", "/topics/kept");
+        let answer = curl(&["--header", header, "--data-binary", &data_argument, &target]);
+        answer.status == 200 && answer.json()["offsets"][0]["error_code"].is_null()
+    };
+    assert!(produce(&up));
+    assert_eq!(health(&up).json(), json!({"status": "UP"}));
+
+    up.limit_files(1 << 20);
+    let mut acknowledged = 1;
+    eventually("a write fails", || {
+        let is_stored = produce(&up);
+        acknowledged += u64::from(is_stored);
+        (!is_stored).then_some(())
+    });
+    let told = health(&up);
+    assert_eq!(told.status, 503, "{}", told.body);
+    let told = told.json();
+    assert_eq!(
+        (&told["status"], &told["failed"]),
+        (&json!("DOWN"), &json!(["streams"]))
+    );
+    assert!(
+        told["message"].as_str().unwrap().contains("restart"),
+        "{told}"
+    );
+    let metrics = curl(&[&up.url("management", "/metrics")]).body;
+    assert!(metrics.contains("\nthalweg_streams_journal_poisoned 1\n"));
+    assert!(metrics.contains("\nthalweg_mqtt_journal_poisoned 0\n"));
+
+    let data = up.data().to_owned();
+    drop(up);
+    let up = Up::start(&data);
+    assert_eq!(health(&up).status, 200);
+    let topic = up.get("/api/v1/topics/kept");
+    assert_eq!(topic["offsets"][0]["end"].as_u64(), Some(acknowledged));
+    assert!(produce(&up));
+}
+
 fn failure(arguments: &[&str]) -> String {
     let output = thalweg_command().args(arguments).output().unwrap();
     assert!(!output.status.success(), "{arguments:?} did not fail");

@@ -1,11 +1,12 @@
 //! Transactions as librdkafka knows them, also while `up` is killed: each is there whole or not at
 //! all.
 
+use std::process::Command;
 use std::time::Duration;
 
 use base::Rng;
 
-use crate::harness::{Running, Up, eventually, folder, python, succeed};
+use crate::harness::{Running, Up, eventually, folder, java, number_of, python, succeed};
 
 /// How often the process is killed; more rounds by hand with `THALWEG_TEST_KILLS=200`.
 const ROUNDS: u64 = 6;
@@ -19,8 +20,21 @@ fn librdkafka_commits_aborts_fences_and_times_out() {
 
 #[test]
 fn transactions_survive_kills_whole_or_not_at_all() {
-    let rounds = std::env::var("THALWEG_TEST_KILLS");
-    let rounds = rounds.ok().and_then(|n| n.parse().ok()).unwrap_or(ROUNDS);
+    let mut worker = python("kafka_transactions.py");
+    survive_kills(&mut worker, &["work"], &[]);
+}
+
+/// Of protocol version 2: partitions join by their first record, and each end gives a new epoch.
+#[test]
+fn transactions_of_version_2_survive_kills_whole_or_not_at_all() {
+    let mut workers = java("-Xmx128m", "kafka", "TransactionsUnderKills.java");
+    survive_kills(&mut workers, &[], &["group-0", "group-1"]);
+}
+
+/// Kills `up` while a program commits and aborts, and then looks at what is to be seen. `task`
+/// stands before the topic among the program's arguments.
+fn survive_kills(program: &mut Command, task: &[&str], groups: &[&str]) {
+    let rounds = number_of("THALWEG_TEST_KILLS", ROUNDS);
     let seed = Rng::from_entropy().next_u64();
     eprintln!("seed {seed}, {rounds} rounds");
     let mut rng = Rng::from_seed(seed);
@@ -31,8 +45,10 @@ fn transactions_survive_kills_whole_or_not_at_all() {
     std::fs::write(&committed, "").unwrap();
     std::fs::write(&aborted, "").unwrap();
     let worker = Running::start(
-        python("kafka_transactions.py")
-            .args([&up.address("streams"), "work", "numbers"])
+        program
+            .arg(up.address("streams"))
+            .args(task)
+            .arg("numbers")
             .args([&committed, &aborted, &stop]),
         &dir.path().join("worker.log"),
     );
@@ -52,6 +68,7 @@ fn transactions_survive_kills_whole_or_not_at_all() {
     let mut check = python("kafka_transactions.py");
     check
         .args([&up.address("streams"), "check", "numbers"])
-        .args([&committed, &aborted]);
+        .args([&committed, &aborted])
+        .args(groups);
     eprintln!("seed {seed}: {}", succeed(&mut check).trim());
 }

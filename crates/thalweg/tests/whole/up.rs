@@ -1,10 +1,12 @@
 //! `thalweg up` itself: ready at once, health and metrics, a clean stop, a subset of roles.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::harness::{Up, curl, folder, signal, thalweg_command};
+use crate::harness::{Up, curl, folder, signal, text, thalweg_command};
 
 #[test]
 fn up_is_ready_well_within_a_second_and_says_where() {
@@ -50,6 +52,23 @@ fn ctrl_c_stops_cleanly_and_everything_is_there_again() {
     );
     let up = Up::start(&data);
     assert_eq!(up.get("/api/v1/topics")["topics"][0]["name"], "kept");
+}
+
+#[test]
+fn a_data_folder_is_its_owners_alone_and_one_that_is_open_to_all_is_told() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let data = up.data().to_owned();
+    let mode = || data.metadata().unwrap().permissions().mode() & 0o777;
+    let is_told =
+        || text(&std::fs::read(data.with_extension("up.log")).unwrap()).contains("chmod 700");
+    assert_eq!(mode(), 0o700);
+    up.stop();
+    std::fs::set_permissions(&data, Permissions::from_mode(0o755)).unwrap();
+    assert!(!is_told());
+    drop(Up::start(&data));
+    assert_eq!(mode(), 0o755, "an operator's choice is left alone");
+    assert!(is_told());
 }
 
 #[test]
