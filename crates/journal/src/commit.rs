@@ -140,7 +140,7 @@ impl Commit {
         if is_synced {
             if let Some(tail) = self.dirty.take() {
                 let until = tail.segment.written.load(Ordering::Acquire);
-                syncer::note_durable(&self.shared, until, self.disk_waiters.len());
+                syncer::note_durable(&self.shared, until, self.disk_waiters.len())?;
             }
             self.tell_waiters();
             return Ok(());
@@ -308,13 +308,11 @@ impl Commit {
     /// Refuses all further calls and tells everybody who waits.
     pub(crate) fn poison(&mut self, error: JournalError) {
         self.poisoned = true;
-        self.shared.tell_poisoned(&error);
-        let source = Arc::new(error);
-        let pending = {
+        let (source, pending) = {
             let mut state = self.shared.state.lock();
-            state.condition = Condition::Poisoned(source.clone());
             state.in_flight = 0;
-            std::mem::take(&mut state.pending)
+            let source = state.poison(error, &self.shared.dir);
+            (source, std::mem::take(&mut state.pending))
         };
         let failed = JournalError::Poisoned { source };
         for waiter in self.disk_waiters.drain(..) {

@@ -293,7 +293,20 @@ impl File for SimFile {
         world.end_change(crashes)
     }
 
+    fn write_synced(&self, buf: &[u8], offset: u64) -> io::Result<()> {
+        self.write_at(buf, offset)?;
+        let end = offset as usize + buf.len();
+        self.sync_range(offset as usize..end)
+    }
+
     fn sync(&self) -> io::Result<()> {
+        self.sync_range(0..usize::MAX)
+    }
+}
+
+impl SimFile {
+    /// Makes durable what was written to the sectors of a range, and the length.
+    fn sync_range(&self, range: Range<usize>) -> io::Result<()> {
         let mut world = self.world.lock();
         if world.change(Some(self.life))? {
             return world.end_change(true);
@@ -306,14 +319,15 @@ impl File for SimFile {
             ..
         } = &mut *world;
         let inode = inodes.entry(self.id).or_default();
+        let sectors = range.start / *sector..range.end.div_ceil(*sector);
         if std::mem::take(fail_next_sync) {
-            inode.apply_sectors(*sector, &mut |versions| {
+            inode.apply_sectors(*sector, sectors, &mut |versions| {
                 rng.below(versions as u64 + 1) as usize
             });
             return Err(io::Error::other("simulated sync error"));
         }
         inode.apply_lens(usize::MAX);
-        inode.apply_sectors(*sector, &mut |versions| versions);
+        inode.apply_sectors(*sector, sectors, &mut |versions| versions);
         Ok(())
     }
 }

@@ -11,7 +11,7 @@ use std::time::Duration;
 use base::Rng;
 use parking_lot::Mutex;
 
-use crate::done::Done;
+use crate::done::{Done, OnDone};
 use crate::error::JournalError;
 use crate::format::{FRAME_OVERHEAD_BYTES, Frame, Position};
 use crate::journal::Journal;
@@ -54,6 +54,7 @@ fn nothing_acknowledged_is_lost_and_nothing_torn_is_read() {
             marked,
             reserved,
             handed,
+            at_once,
         } = seen;
         for (what, times) in [
             ("crashes", crashes),
@@ -67,6 +68,7 @@ fn nothing_acknowledged_is_lost_and_nothing_torn_is_read() {
             ("openings at a mark", marked),
             ("reserves taken", reserved),
             ("rounds of the syncer", handed),
+            ("writes with their sync", at_once),
         ] {
             assert!(times > 100, "only {times} {what} in {count} seeds");
         }
@@ -91,6 +93,8 @@ struct Model {
     frames: Vec<Placed>,
     os: usize,
     disk: usize,
+    /// How many the writer has taken at least; not all of them tell of `os`.
+    taken: usize,
     refused: usize,
 }
 
@@ -107,6 +111,7 @@ struct Seen {
     marked: u64,
     reserved: u64,
     handed: u64,
+    at_once: u64,
 }
 
 impl Seen {
@@ -122,6 +127,7 @@ impl Seen {
         self.marked += other.marked;
         self.reserved += other.reserved;
         self.handed += other.handed;
+        self.at_once += other.at_once;
     }
 }
 
@@ -290,7 +296,7 @@ impl World {
         }
         // Opening made durable what it showed.
         model.frames.truncate(until);
-        model.os = until;
+        (model.os, model.taken) = (until, until);
         model.disk = until;
         assert_eq!(journal.end(), journal.durable_end());
     }
@@ -299,7 +305,7 @@ impl World {
         for _ in 0..self.rng.below(STEPS) {
             match self.rng.below(100) {
                 0..55 => self.append(&journal),
-                55..73 => writer.pass(),
+                55..73 => self.pass(&mut writer),
                 73..80 => self.seen.handed += u64::from(writer.commit.sync_pass()),
                 80..86 => self.read(&journal),
                 86..89 => self.reclaim(&journal),
@@ -338,8 +344,8 @@ impl World {
         }
         let refused = self.model.lock().refused;
         // Answers at `os` of the first pass may append once more.
-        writer.pass();
-        writer.pass();
+        self.pass(&mut writer);
+        self.pass(&mut writer);
         writer.commit.finish();
         let closed = journal.close();
         drop((journal, writer));
@@ -379,7 +385,11 @@ impl World {
             .one_in(10)
             .then(|| (journal.clone(), self.payload()));
         let plain = nested.is_none();
-        match place(&self.model, journal, &payloads, need, nested) {
+        let told = match plain && self.rng.one_in(2) {
+            true => Told::OfDisk,
+            false => Told::OfBoth(nested),
+        };
+        match place(&self.model, journal, &payloads, need, told) {
             // The largest appends fill a segment, and the reserve follows in the next.
             Ok(()) if plain && payloads.iter().map(Vec::len).sum::<usize>() < 1_500 => {
                 let room = journal.room_ahead();
@@ -390,6 +400,14 @@ impl World {
             Err(JournalError::TooLarge { .. } | JournalError::Poisoned { .. }) => {}
             Err(error) => panic!("append failed: {error}"),
         }
+    }
+
+    fn pass(&mut self, writer: &mut Writer) {
+        {
+            let mut model = self.model.lock();
+            model.taken = model.frames.len();
+        }
+        self.seen.at_once += u64::from(writer.pass());
     }
 
     fn payload(&mut self) -> Vec<u8> {
@@ -420,7 +438,7 @@ impl World {
             Err(error) => panic!("frame at {position} cannot be read: {error}"),
         }
         // What still waits for the writer cannot be read.
-        if let Some(pending) = model.frames.get(model.os) {
+        if let Some(pending) = model.frames.get(model.os.max(model.taken)) {
             let early = journal.read(Position(pending.position), 1);
             assert!(
                 matches!(early, Err(JournalError::OutOfRange { .. })),
@@ -478,9 +496,15 @@ impl World {
         let mut full = false;
         for _ in 0..100 {
             let end = journal.end();
-            match place(&self.model, journal, &payload, Durability::Os, None) {
+            match place(
+                &self.model,
+                journal,
+                &payload,
+                Durability::Os,
+                Told::OfBoth(None),
+            ) {
                 Ok(()) => {}
-                Err(JournalError::Busy) => writer.pass(),
+                Err(JournalError::Busy) => self.pass(writer),
                 Err(JournalError::Full { .. }) => {
                     assert_eq!(journal.end(), end, "a refused append was assigned");
                     full = true;
@@ -495,8 +519,14 @@ impl World {
         self.takes_the_reserve(journal, writer);
         self.disk.set_capacity(None);
         for _ in 0..3 {
-            writer.pass();
-            match place(&self.model, journal, &payload, Durability::Disk, None) {
+            self.pass(writer);
+            match place(
+                &self.model,
+                journal,
+                &payload,
+                Durability::Disk,
+                Told::OfBoth(None),
+            ) {
                 Ok(()) | Err(JournalError::Poisoned { .. }) => return,
                 Err(JournalError::Busy | JournalError::Full { .. }) => {}
                 Err(error) => panic!("append failed: {error}"),
@@ -522,9 +552,16 @@ impl World {
         let mut left = self.options.reserve_bytes;
         // Where the reserve is in two segments, the rest of the first may be too small for one.
         while left >= 3 * framed && !self.disk.is_down() {
-            match place_as(true, &self.model, journal, &payload, Durability::Os, None) {
+            match place_as(
+                true,
+                &self.model,
+                journal,
+                &payload,
+                Durability::Os,
+                Told::OfBoth(None),
+            ) {
                 Ok(()) => left -= framed,
-                Err(JournalError::Busy) => writer.pass(),
+                Err(JournalError::Busy) => self.pass(writer),
                 Err(JournalError::Poisoned { .. }) => return,
                 Err(error) => panic!("the reserve was not there: {error}"),
             }
@@ -539,9 +576,16 @@ fn place(
     journal: &Journal,
     payloads: &[Vec<u8>],
     need: Durability,
-    nested: Option<(Journal, Vec<u8>)>,
+    told: Told,
 ) -> Result<(), JournalError> {
-    place_as(false, model, journal, payloads, need, nested)
+    place_as(false, model, journal, payloads, need, told)
+}
+
+/// What an append wants to be told.
+enum Told {
+    OfDisk,
+    /// Of both levels; at the first one it may append to the journal itself.
+    OfBoth(Option<(Journal, Vec<u8>)>),
 }
 
 fn place_as(
@@ -550,7 +594,7 @@ fn place_as(
     journal: &Journal,
     payloads: &[Vec<u8>],
     need: Durability,
-    nested: Option<(Journal, Vec<u8>)>,
+    told: Told,
 ) -> Result<(), JournalError> {
     let parts: Vec<[&[u8]; 2]> = payloads
         .iter()
@@ -570,8 +614,9 @@ fn place_as(
         .collect();
     let upto = model.lock().frames.len() + frames.len();
     let (os_model, disk_model) = (model.clone(), model.clone());
-    let done = Done {
-        os: Some(Box::new(move |outcome| {
+    let is_silent = matches!(told, Told::OfDisk);
+    let os = |nested: Option<(Journal, Vec<u8>)>| -> OnDone {
+        Box::new(move |outcome| {
             {
                 let mut model = os_model.lock();
                 match outcome {
@@ -583,14 +628,24 @@ fn place_as(
                 }
             }
             if let Some((journal, payload)) = nested {
+                let told = Told::OfBoth(None);
                 // Refusals are fine here; what matters is that it may be called.
-                let _ = place(&os_model, &journal, &[payload], Durability::Disk, None);
+                let _ = place(&os_model, &journal, &[payload], Durability::Disk, told);
             }
-        })),
+        })
+    };
+    let done = Done {
+        os: match told {
+            Told::OfDisk => None,
+            Told::OfBoth(nested) => Some(os(nested)),
+        },
         disk: Some(Box::new(move |outcome| {
             let mut model = disk_model.lock();
             match outcome {
                 Ok(()) => {
+                    if is_silent {
+                        model.os = model.os.max(upto);
+                    }
                     assert!(upto <= model.os, "on the disk before the operating system");
                     assert!(model.disk <= upto, "answers out of order");
                     model.disk = upto;

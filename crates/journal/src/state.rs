@@ -2,7 +2,7 @@
 //! and what is pending. No IO happens here.
 
 use std::io;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::thread::ThreadId;
 
@@ -55,21 +55,10 @@ impl Shared {
 
     /// Refuses all further calls after a failed sync outside the writer, which then stops.
     pub(crate) fn poison(&self, error: JournalError) -> JournalError {
-        self.tell_poisoned(&error);
-        let source = Arc::new(error);
-        self.state.lock().condition = Condition::Poisoned(source.clone());
+        let source = self.state.lock().poison(error, &self.dir);
         self.work.notify_one();
         self.notify_room();
         JournalError::Poisoned { source }
-    }
-
-    /// Says in the log why it stops.
-    pub(crate) fn tell_poisoned(&self, error: &JournalError) {
-        tracing::error!(
-            dir = %self.dir.display(),
-            error = base::report(error),
-            "the journal stops; it must be opened again"
-        );
     }
 
     pub(crate) fn wake_writer(&self, mut state: MutexGuard<'_, State>) {
@@ -151,6 +140,21 @@ pub(crate) enum Admit {
 }
 
 impl State {
+    /// Refuses all further calls for this reason, which the log is told, or for the one before it.
+    pub(crate) fn poison(&mut self, error: JournalError, dir: &Path) -> Arc<JournalError> {
+        if let Condition::Poisoned(source) = &self.condition {
+            return source.clone();
+        }
+        tracing::error!(
+            dir = %dir.display(),
+            error = base::report(&error),
+            "the journal stops; it must be opened again"
+        );
+        let source = Arc::new(error);
+        self.condition = Condition::Poisoned(source.clone());
+        source
+    }
+
     pub(crate) fn check_open(&self) -> Result<(), JournalError> {
         match &self.condition {
             Condition::Open => Ok(()),

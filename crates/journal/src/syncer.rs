@@ -180,11 +180,6 @@ impl Syncer {
                 // Told of when it happened.
                 return error;
             }
-            tracing::error!(
-                dir = %self.shared.dir.display(),
-                error = base::report(&error),
-                "the journal stops; it must be opened again"
-            );
             self.shared.poison(error)
         });
         for waiter in waiters {
@@ -239,8 +234,7 @@ pub(crate) fn sync(shared: &Shared, tail: &Tail, calls: usize) -> Result<(), Jou
     let written = segment.written.load(Ordering::Acquire);
     let synced = timed(&shared.telemetry, || tail.file.sync());
     synced.map_err(|error| JournalError::io("sync", &shared.table.path(segment.base), error))?;
-    note_durable(shared, written, calls);
-    Ok(())
+    note_durable(shared, written, calls)
 }
 
 /// Has the disk make something durable, and keeps how long it took.
@@ -254,11 +248,17 @@ pub(crate) fn timed(
     Ok(())
 }
 
-/// Notes that all before a position is durable, by one sync for so many calls.
-pub(crate) fn note_durable(shared: &Shared, until: u64, calls: usize) {
+/// Notes that all before a position is durable, by one sync for so many calls. It is not when another
+/// sync failed meanwhile: this one may have been told nothing of that.
+pub(crate) fn note_durable(shared: &Shared, until: u64, calls: usize) -> Result<(), JournalError> {
     shared.telemetry.commit_calls.record(calls as u64);
     let mut state = shared.state.lock();
+    if let Condition::Poisoned(source) = &state.condition {
+        let source = source.clone();
+        return Err(JournalError::Poisoned { source });
+    }
     state.durable = state.durable.max(until);
+    Ok(())
 }
 
 /// Ends the carrying of a round.

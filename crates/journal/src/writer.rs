@@ -40,8 +40,8 @@ impl Writer {
         self.commit.finish();
     }
 
-    /// Takes, writes and answers what is pending, once.
-    pub(crate) fn pass(&mut self) {
+    /// Takes, writes and answers what is pending, once; true when one call wrote and synced it.
+    pub(crate) fn pass(&mut self) -> bool {
         {
             let mut state = self.shared.state.lock();
             std::mem::swap(&mut state.pending, &mut self.batch);
@@ -51,6 +51,7 @@ impl Writer {
         let written = write(&self.shared, &self.batch, is_synced);
         self.commit.follow(&mut self.batch, written, is_synced);
         self.batch.clear();
+        is_synced
     }
 
     fn wait_for_work(&mut self) -> bool {

@@ -90,6 +90,24 @@ impl Gauge {
     }
 }
 
+impl ListenerFigures {
+    /// One more connection, until what it answers is dropped.
+    pub(crate) fn enter(self: &Arc<Self>) -> Entered {
+        self.accepted.increment(1);
+        self.open.0.fetch_add(1, Ordering::Relaxed);
+        Entered(Arc::clone(self))
+    }
+}
+
+/// A connection that a listener counts.
+pub(crate) struct Entered(Arc<ListenerFigures>);
+
+impl Drop for Entered {
+    fn drop(&mut self) {
+        self.0.open.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// One of what a gauge tells of.
 pub(crate) struct Held<'g>(&'g Gauge);
 

@@ -260,6 +260,10 @@ impl Topics {
         None
     }
 
+    pub(crate) fn count(&self) -> usize {
+        self.by_name.len()
+    }
+
     pub(crate) fn records(&self) -> u64 {
         let partitions = self.by_name.values().flat_map(|topic| &topic.partitions);
         let held = partitions.map(|partition| partition.figures().offsets);

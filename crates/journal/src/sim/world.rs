@@ -197,7 +197,7 @@ impl World {
             inode.apply_lens(lens);
             // Some crashes lose nearly all, some nearly nothing.
             let lose_one_in = 1 + rng.below(6);
-            inode.apply_sectors(*sector, &mut |versions| {
+            inode.apply_sectors(*sector, 0..usize::MAX, &mut |versions| {
                 if rng.one_in(lose_one_in) {
                     rng.below(versions as u64 + 1) as usize
                 } else {
@@ -234,9 +234,17 @@ impl Inode {
         }
     }
 
-    /// Brings unsynced sectors to the disk: `choose` says which of the versions, zero for none.
-    pub(super) fn apply_sectors(&mut self, sector: usize, choose: &mut dyn FnMut(usize) -> usize) {
-        for (index, versions) in std::mem::take(&mut self.dirty) {
+    /// Brings unsynced sectors of these to the disk: `choose` says which of the versions, zero for
+    /// none.
+    pub(super) fn apply_sectors(
+        &mut self,
+        sector: usize,
+        sectors: Range<usize>,
+        choose: &mut dyn FnMut(usize) -> usize,
+    ) {
+        let mut asked = self.dirty.split_off(&sectors.start);
+        self.dirty.append(&mut asked.split_off(&sectors.end));
+        for (index, versions) in asked {
             let chosen = choose(versions.len());
             let Some(content) = chosen.checked_sub(1).and_then(|at| versions.get(at)) else {
                 continue;

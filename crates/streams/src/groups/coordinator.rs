@@ -8,7 +8,7 @@
 mod pending;
 
 use std::collections::{BTreeSet, HashMap};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use base::{Clock, UnixMillis};
@@ -37,6 +37,8 @@ pub struct Coordinator {
     ledger: Arc<dyn Ledger>,
     groups: Mutex<Groups>,
     sooner: Arc<Notify>,
+    /// Where the timer runs, unless where it is first needed.
+    runtime: OnceLock<Handle>,
 }
 
 #[derive(Default)]
@@ -64,6 +66,7 @@ impl Coordinator {
             ledger,
             groups: Mutex::new(Groups::default()),
             sooner: Arc::new(Notify::new()),
+            runtime: OnceLock::new(),
         })
     }
 
@@ -371,9 +374,17 @@ impl Coordinator {
         self.see_to_timer(groups, next);
     }
 
+    /// The timer runs on this runtime from its next start on, whoever calls: some who do have one
+    /// that ends before the groups.
+    pub(crate) fn run_timer_on(&self, runtime: Handle) {
+        // The first one is as good as any that comes later.
+        let _ = self.runtime.set(runtime);
+    }
+
     fn see_to_timer(self: &Arc<Self>, groups: &mut Groups, next: UnixMillis) {
         if groups.timer.as_ref().is_none_or(JoinHandle::is_finished) {
-            match Handle::try_current() {
+            let runtime = self.runtime.get().cloned();
+            match runtime.map_or_else(Handle::try_current, Ok) {
                 Ok(runtime) => {
                     let timer = drive(Arc::downgrade(self), Arc::clone(&self.sooner));
                     groups.timer = Some(runtime.spawn(timer));

@@ -9,8 +9,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::guard::{self, Field};
+use super::limits::{ASIDE_REQUEST_BYTES_MIN, ASIDE_TOPICS_MIN};
 use super::permissions::{AskedPermissions, Asks};
-use super::reply::{Call, Ending, Reply};
+use super::reply::{Call, Ending, Reply, begun_aside};
 use super::table::APIS;
 use super::throttle::{Told, Toll};
 use super::{Context, sasl};
@@ -113,7 +114,15 @@ fn begin_any(context: &Arc<Context>, frame: Bytes, began: Instant) -> Result<Beg
     }
     guard::check(api.shape, header.version, is_flexible, &frame[head_bytes..])?;
     call.body = frame.slice(head_bytes..);
-    let Some(mut toll) = Toll::of(&call, api, frame.len()) else {
+    let toll = Toll::of(&call, api, frame.len());
+    if is_long(&call, api.key, frame.len()) {
+        let reply = begun_aside(call, api.begin);
+        return Ok(Begun {
+            toll,
+            ..free(Some(index))(reply)
+        });
+    }
+    let Some(mut toll) = toll else {
         return (api.begin)(call).map(free(Some(index)));
     };
     let started = Instant::now();
@@ -124,6 +133,13 @@ fn begin_any(context: &Arc<Context>, frame: Bytes, began: Instant) -> Result<Beg
         toll: Some(toll),
         ..begun
     })
+}
+
+/// Whether a request may describe so much that its lane has other things to do meanwhile.
+fn is_long(call: &Call, key: i16, bytes: usize) -> bool {
+    DESCRIBING_KEYS.contains(&key)
+        && (bytes > ASIDE_REQUEST_BYTES_MIN
+            || call.context.streams().topics().read().count() > ASIDE_TOPICS_MIN)
 }
 
 /// What ApiVersions tells: every API with its versions.
@@ -152,6 +168,10 @@ fn answer_unknown_version(call: &Call) -> Result<Reply, Ending> {
         .with_api_keys(own.collect());
     call.answer_in(0, &body).map(Reply::Now)
 }
+
+/// Metadata, DescribeGroups, ListGroups, DescribeConfigs, DescribeLogDirs and
+/// DescribeTopicPartitions: what describes many things at once, and waits for nothing.
+const DESCRIBING_KEYS: [i16; 6] = [3, 15, 16, 32, 35, 75];
 
 pub(super) const API_VERSIONS_KEY: i16 = 18;
 pub(super) const SASL_HANDSHAKE_KEY: i16 = 17;

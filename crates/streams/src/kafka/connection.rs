@@ -36,6 +36,7 @@ use super::room::Held;
 use super::seats::Seat;
 use super::throttle::Toll;
 use super::unsent::Unsent;
+use crate::telemetry::Entered;
 
 /// A connection without its socket.
 pub(super) struct Link {
@@ -61,6 +62,8 @@ pub(super) struct Link {
     lane: LanePlace,
     /// Its place among the connections of its address.
     _place: Place,
+    /// It counts as one of the listener's.
+    _entered: Entered,
     /// All connections of the listener, for who waits for their end.
     connections: TaskTracker,
 }
@@ -105,7 +108,6 @@ impl Link {
         connections: TaskTracker,
     ) -> Self {
         let shared = &context.shared;
-        shared.figures.accepted.increment(1);
         Link {
             received: Frames::new(Arc::clone(&shared.buffers)),
             replies: VecDeque::new(),
@@ -120,6 +122,7 @@ impl Link {
             seat: Arc::new(seat),
             lane,
             _place: place,
+            _entered: shared.figures.enter(),
             connections,
             context,
         }
@@ -132,7 +135,6 @@ impl Link {
         socket: DetachedSocket,
     ) -> Result<Option<DetachedSocket>, Ending> {
         let context = Arc::clone(&self.context);
-        let _open = context.shared.figures.open.hold();
         let Some(mut socket) = secured(socket.attach()?, &context).await else {
             return Ok(None);
         };
@@ -369,9 +371,7 @@ impl Link {
         let sent = self.unsent.bytes();
         let shared = &self.context.shared;
         let journal = &shared.streams.shared().journal;
-        self.unsent
-            .send(socket, journal, &shared.buffers)
-            .await?;
+        self.unsent.send(socket, journal, &shared.buffers).await?;
         self.held.renew();
         self.hold();
         self.context.shared.figures.bytes_out.increment(sent as u64);

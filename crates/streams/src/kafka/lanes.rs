@@ -9,16 +9,16 @@
 //! the first connection and end with the listener.
 
 use std::io;
-use std::sync::Arc;
-use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use tokio::runtime::{Builder, Handle};
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
-use super::limits::{LANES_MAX, SHUTDOWN_WAIT};
+use super::limits::{LANE_BLOCKING_THREADS_MAX, LANES_MAX};
 
 /// The lanes of one listener.
 pub(super) struct Lanes {
@@ -27,6 +27,7 @@ pub(super) struct Lanes {
     lanes: OnceLock<Vec<Lane>>,
 }
 
+#[derive(Clone)]
 struct Lane {
     runtime: Handle,
     pace: Arc<Pace>,
@@ -35,7 +36,7 @@ struct Lane {
 /// The lane that a connection is on, as the connection sees it.
 pub(super) struct LanePlace {
     lanes: Arc<Lanes>,
-    index: usize,
+    lane: Lane,
     /// The window in which the connection last had something to do.
     window: u32,
     /// In tests connections move all the time.
@@ -75,32 +76,34 @@ impl Lanes {
         })
     }
 
+    /// Ends the threads when it is dropped, with what is still on them.
+    pub(super) fn ending(&self) -> DropGuard {
+        self.ending.clone().drop_guard()
+    }
+
     /// A place for a new connection on the lane that has most time.
     pub(super) fn place(self: &Arc<Self>) -> LanePlace {
         let now = self.now();
-        let paces = self.lanes().iter().map(|lane| &lane.pace);
-        let burden = |pace: &Pace| {
-            let connections = pace.connections.load(Ordering::Relaxed);
-            (pace.percent_at(now) / PERCENT_STEP, connections)
+        let burden = |lane: &&Lane| {
+            let connections = lane.pace.connections.load(Ordering::Relaxed);
+            (lane.pace.percent_at(now) / PERCENT_STEP, connections)
         };
-        let least = paces.enumerate().min_by_key(|(_, pace)| burden(pace));
-        self.place_on(least.map_or(0, |(index, _)| index))
+        let least = self.lanes().iter().min_by_key(burden);
+        self.place_on(least.expect("there is always one"))
     }
 
-    fn place_on(self: &Arc<Self>, index: usize) -> LanePlace {
-        self.lanes()[index]
-            .pace
-            .connections
-            .fetch_add(1, Ordering::Relaxed);
+    fn place_on(self: &Arc<Self>, lane: &Lane) -> LanePlace {
+        lane.pace.connections.fetch_add(1, Ordering::Relaxed);
         LanePlace {
             lanes: Arc::clone(self),
-            index,
+            lane: lane.clone(),
             window: 0,
             #[cfg(test)]
             turns: 0,
         }
     }
 
+    /// One or more.
     fn lanes(&self) -> &[Lane] {
         self.lanes.get_or_init(|| {
             let count = thread::available_parallelism().map_or(1, usize::from);
@@ -121,43 +124,42 @@ impl Lanes {
     fn try_start(&self, index: usize, pace: &Arc<Pace>) -> io::Result<Handle> {
         let began = self.began;
         let (resting, waking) = (Arc::clone(pace), Arc::clone(pace));
-        let runtime = Builder::new_current_thread()
-            .enable_all()
-            .on_thread_park(move || resting.rest(nanos(began.elapsed())))
-            .on_thread_unpark(move || waking.wake(nanos(began.elapsed())))
-            .build()?;
-        let handle = runtime.handle().clone();
         let ending = self.ending.clone();
-        thread::Builder::new()
-            .name(format!("kafka-{index}"))
-            .spawn(move || {
+        let (tell, told) = sync_channel(1);
+        // The runtime is made on its thread: none may be dropped here, where another one runs.
+        let thread = thread::Builder::new().name(format!("kafka-{index}"));
+        thread.spawn(move || {
+            let built = Builder::new_current_thread()
+                .enable_all()
+                .max_blocking_threads(LANE_BLOCKING_THREADS_MAX)
+                .on_thread_park(move || resting.rest(nanos(began.elapsed())))
+                .on_thread_unpark(move || waking.wake(nanos(began.elapsed())))
+                .build();
+            let (runtime, answer) = match built {
+                Ok(runtime) => {
+                    let handle = runtime.handle().clone();
+                    (Some(runtime), Ok(handle))
+                }
+                Err(error) => (None, Err(error)),
+            };
+            if let (Ok(()), Some(runtime)) = (tell.send(answer), runtime) {
                 runtime.block_on(ending.cancelled());
-                // What its connections left to threads that may block.
-                runtime.shutdown_timeout(SHUTDOWN_WAIT);
-            })?;
-        Ok(handle)
+                // What its connections left to threads that may block is not waited for.
+                runtime.shutdown_background();
+            }
+        })?;
+        told.recv().map_err(io::Error::other)?
     }
 
     fn now(&self) -> u64 {
         nanos(self.began.elapsed())
-    }
-
-    /// Ends the threads, with what is still on them.
-    pub(super) fn end(&self) {
-        self.ending.cancel();
-    }
-}
-
-impl Drop for Lanes {
-    fn drop(&mut self) {
-        self.end();
     }
 }
 
 impl LanePlace {
     /// What serves connections on this lane.
     pub(super) fn runtime(&self) -> Handle {
-        self.lanes.lanes()[self.index].runtime.clone()
+        self.lane.runtime.clone()
     }
 
     /// Notes that the connection has something to do; answers where it is to go on, where its lane
@@ -170,27 +172,30 @@ impl LanePlace {
         #[cfg(test)]
         {
             self.turns += 1;
-            if self.turns == 3 {
-                return Some(self.lanes.place_on((self.index + 1) % lanes.len()));
+            if self.turns == TEST_TURNS {
+                let is_other = |lane: &&Lane| !Arc::ptr_eq(&lane.pace, &self.lane.pace);
+                return lanes
+                    .iter()
+                    .find(is_other)
+                    .map(|lane| self.lanes.place_on(lane));
             }
         }
         let now = self.lanes.now();
-        let pace = &lanes[self.index].pace;
+        let pace = &self.lane.pace;
         if !pace.turn(now, &mut self.window) {
             return None;
         }
-        let others = lanes.iter().map(|lane| lane.pace.percent_at(now));
-        let (index, least) = others.enumerate().min_by_key(|(_, percent)| *percent)?;
+        let others = lanes.iter().map(|lane| (lane.pace.percent_at(now), lane));
+        let (least, lane) = others.min_by_key(|(percent, _)| *percent)?;
         let own = pace.percent.load(Ordering::Relaxed);
-        let goes = index != self.index && least + RELIEF_PERCENT_MIN <= own && pace.lets_one_go();
-        goes.then(|| self.lanes.place_on(index))
+        let goes = least + RELIEF_PERCENT_MIN <= own && pace.lets_one_go();
+        goes.then(|| self.lanes.place_on(lane))
     }
 }
 
 impl Drop for LanePlace {
     fn drop(&mut self) {
-        let pace = &self.lanes.lanes()[self.index].pace;
-        pace.connections.fetch_sub(1, Ordering::Relaxed);
+        self.lane.pace.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -279,6 +284,10 @@ const FULL_PERCENT: u32 = 80;
 /// How much less another one must have to do for a connection to move there.
 const RELIEF_PERCENT_MIN: u32 = 30;
 
+/// A connection moves with its third turn.
+#[cfg(test)]
+const TEST_TURNS: u32 = 3;
+
 /// Lanes that differ by less have as much time for a new connection.
 const PERCENT_STEP: u32 = 20;
 
@@ -346,7 +355,7 @@ mod tests {
             assert_eq!(lane.pace.connections.load(Ordering::Relaxed), 0);
         }
         let runtime = lanes.place().runtime();
-        lanes.end();
+        drop(lanes.ending());
         // Whatever comes later is dropped, not kept for ever.
         let late = tokio::time::timeout(Duration::from_secs(30), async {
             while runtime.spawn(std::future::ready(())).await.is_ok() {

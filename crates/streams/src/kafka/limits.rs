@@ -13,6 +13,21 @@ pub(super) const CONNECTIONS_MAX: usize = 10_000;
 /// any disk and network.
 pub(super) const LANES_MAX: usize = 16;
 
+/// Threads of a lane for what blocks, as hashes of passwords, lookups by time and changes of users
+/// do: all lanes together have as many as a runtime has by default.
+pub(super) const LANE_BLOCKING_THREADS_MAX: usize = 32;
+
+/// Requests that describe things have a thread of their own from so many bytes on: about a thousand
+/// names, some milliseconds.
+pub(super) const ASIDE_REQUEST_BYTES_MIN: usize = 16 << 10;
+
+/// And whatever their bytes in a store with more topics than this, since they may ask for all.
+pub(super) const ASIDE_TOPICS_MIN: usize = 2_000;
+
+/// Bytes that one connection sends before others of its lane have their turn: a client that keeps up
+/// would else keep them waiting for the whole of a large answer, and for the disk that it comes from.
+pub(super) const SENT_IN_TURN_BYTES_MAX: usize = 1 << 20;
+
 /// A connection that asks for nothing for this long is ended: Kafka's default for
 /// `connections.max.idle.ms`.
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(600);

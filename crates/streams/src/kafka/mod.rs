@@ -63,6 +63,7 @@ use access::InFlight;
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::Handle;
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
@@ -137,6 +138,8 @@ pub async fn serve_secured(
         _ => {}
     }
     let (seats, lanes) = (Seats::new(), Lanes::new());
+    let _ending = lanes.ending();
+    shared.streams.groups().run_timer_on(Handle::current());
     let mut sweeps = tokio::time::interval(limits::IDLE_MAX / SWEEPS_PER_IDLE_MAX);
     let connections = TaskTracker::new();
     loop {
@@ -189,7 +192,6 @@ pub async fn serve_secured(
             connections.len()
         );
     }
-    lanes.end();
 }
 
 /// Ends a connection that its address may not have, at once or when the address may have another.

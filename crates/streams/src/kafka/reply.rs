@@ -174,6 +174,17 @@ pub(super) fn begun_again(call: Call, begin: fn(Call) -> Result<Reply, Ending>) 
     }))
 }
 
+/// Begins a call that takes long on a thread of its own; what came after it on its connection waits
+/// meanwhile, and no other connection does.
+pub(super) fn begun_aside(call: Call, begin: fn(Call) -> Result<Reply, Ending>) -> Reply {
+    Reply::HeldBack(Box::pin(async move {
+        match tokio::task::spawn_blocking(move || begin(call)).await {
+            Ok(reply) => reply,
+            Err(error) => Err(Ending::Unencodable(error.to_string())),
+        }
+    }))
+}
+
 /// Writes the frame's length into the four bytes left for it.
 fn with_length(mut bytes: BytesMut) -> Bytes {
     let length = i32::try_from(bytes.len() - 4).unwrap_or(i32::MAX);

@@ -16,7 +16,9 @@ use bytes::{Buf, Bytes};
 use journal::{Journal, JournalError, Position};
 
 use super::buffers::Buffers;
-use super::limits::{SEND_STALL_MAX, SENT_FROM_FILE_BYTES_MIN, SKIPPED_BYTES_MAX};
+use super::limits::{
+    SEND_STALL_MAX, SENT_FROM_FILE_BYTES_MIN, SENT_IN_TURN_BYTES_MAX, SKIPPED_BYTES_MAX,
+};
 use super::reply::{Answer, Ending};
 
 /// A part of an answer.
@@ -40,6 +42,21 @@ pub(super) struct Unsent {
     bytes: usize,
     /// What the pieces take in memory, until all are sent.
     held_bytes: usize,
+}
+
+/// What a connection has sent in its turn.
+#[derive(Default)]
+struct Turn(usize);
+
+impl Turn {
+    /// Counts bytes; lets others have theirs when it has been long.
+    async fn spend(&mut self, bytes: usize) {
+        self.0 += bytes;
+        if self.0 >= SENT_IN_TURN_BYTES_MAX {
+            self.0 = 0;
+            tokio::task::yield_now().await;
+        }
+    }
 }
 
 impl Piece {
@@ -106,17 +123,19 @@ impl Unsent {
         buffers: &Arc<Buffers>,
     ) -> Result<(), Ending> {
         let mut gathering = None;
+        let mut turn = Turn::default();
         while let Some(front) = self.pieces.front_mut() {
             let is_alone = self.bytes == front.len();
             match front {
                 Piece::Bytes(bytes) if is_alone || bytes.len() > COPIED_BYTES_MAX => {
                     write_all(socket, bytes, !is_alone).await?;
+                    turn.spend(bytes.len()).await;
                     self.bytes -= bytes.len();
                     self.pieces.pop_front();
                 }
                 Piece::Stored(stored) if socket.sends_files() && stored.is_sent_from_file() => {
                     let bytes = stored.bytes;
-                    if send_stored(socket, journal, *stored).await? {
+                    if send_stored(socket, journal, *stored, &mut turn).await? {
                         self.bytes -= bytes;
                         self.pieces.pop_front();
                     } else {
@@ -129,6 +148,7 @@ impl Unsent {
                     let gathered = self.gather(journal, socket.sends_files(), buffer)?;
                     self.bytes -= gathered;
                     write_all(socket, &buffer[..gathered], self.bytes > 0).await?;
+                    turn.spend(gathered).await;
                 }
             }
         }
@@ -240,6 +260,7 @@ async fn send_stored(
     socket: &mut Socket,
     journal: &Journal,
     mut stored: Stored,
+    turn: &mut Turn,
 ) -> Result<bool, Ending> {
     let stretch = journal.stretch(stored.position, stored.bytes);
     let stretch = stretch.map_err(unreadable)?;
@@ -248,7 +269,8 @@ async fn send_stored(
     };
     let mut offset = stretch.offset();
     while stored.bytes > 0 {
-        let sending = socket.send_file(file, offset, stored.bytes);
+        let len = stored.bytes.min(SENT_IN_TURN_BYTES_MAX);
+        let sending = socket.send_file(file, offset, len);
         let sent = tokio::time::timeout(SEND_STALL_MAX, sending).await;
         let sent = sent.map_err(|_| Ending::Unread)??;
         if sent == 0 {
@@ -257,6 +279,7 @@ async fn send_stored(
         }
         stored.advance(sent);
         offset += sent as u64;
+        turn.spend(sent).await;
     }
     Ok(true)
 }
