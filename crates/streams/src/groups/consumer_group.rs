@@ -47,6 +47,8 @@ pub(super) struct ConsumerGroup {
     members: BTreeMap<String, Member>,
     /// Instance id to member id.
     statics: HashMap<String, String>,
+    /// Ids that were given to classic members to come back with, and until when they hold.
+    pending: HashMap<String, UnixMillis>,
     /// What each member is to hold in the end.
     target: BTreeMap<String, Partitions>,
     /// Who holds a partition or has not yet given it back.
@@ -97,6 +99,7 @@ impl ConsumerGroup {
             assignment_epoch: epoch,
             members: BTreeMap::new(),
             statics: HashMap::new(),
+            pending: HashMap::new(),
             target: BTreeMap::new(),
             owners: HashMap::new(),
             topics: BTreeMap::new(),
@@ -115,7 +118,7 @@ impl ConsumerGroup {
     /// About the memory that the members take, in bytes.
     pub(super) fn bytes(&self) -> usize {
         let told = self.members.values().map(Member::bytes);
-        told.sum::<usize>() + self.members.len() * MEMBER_BYTES
+        told.sum::<usize>() + (self.members.len() + self.pending.len()) * MEMBER_BYTES
     }
 
     /// The group epoch.
@@ -205,6 +208,7 @@ impl ConsumerGroup {
 
     /// Does what is due at `now`: puts out who is silent or keeps what it was to give back.
     pub(super) fn tick(&mut self, now: UnixMillis) {
+        self.pending.retain(|_, until| *until > now);
         let is_over = |m: &Member| m.deadline() <= now;
         let gone: Vec<String> = self
             .members
@@ -219,7 +223,8 @@ impl ConsumerGroup {
 
     /// When [`ConsumerGroup::tick`] must be called next, if ever.
     pub(super) fn next_deadline(&self) -> Option<UnixMillis> {
-        self.members.values().map(Member::deadline).min()
+        let ids = self.pending.values().copied();
+        self.members.values().map(Member::deadline).chain(ids).min()
     }
 
     pub(super) fn state(&self) -> GroupState {
@@ -305,6 +310,7 @@ impl ConsumerGroup {
 
     /// A member that nothing is known of yet.
     fn insert(&mut self, id: &str, instance_id: Option<&String>) {
+        self.pending.remove(id);
         if let Some(instance_id) = instance_id {
             self.statics.insert(instance_id.clone(), id.to_owned());
         }

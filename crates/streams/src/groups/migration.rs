@@ -66,7 +66,7 @@ pub(super) fn upgraded(
         return Err(GroupError::NotFound);
     }
     let consumer = ConsumerGroup::new(Arc::clone(config), group.generation());
-    consumer.of_migrants(group.migrants(now), catalog)
+    consumer.of_migrants(group.migrants(now), group.pending(), catalog)
 }
 
 /// A consumer group without members of the newer protocol as a classic group, in which the others
@@ -78,5 +78,5 @@ pub(super) fn downgraded(
     out: &mut Vec<Answer>,
 ) -> Group {
     let classic = Group::new(Arc::clone(config), group.epoch());
-    classic.of_migrants(now, group.migrants(), out)
+    classic.of_migrants(now, group.migrants(), group.pending(), out)
 }

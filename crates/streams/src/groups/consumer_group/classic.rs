@@ -66,15 +66,22 @@ impl ConsumerGroup {
             false => request.member_id.clone(),
         };
         if is_unknown && request.member_id_required && request.instance_id.is_none() {
-            // It comes back with this id, which is held for nobody.
+            let until = now + request.session_timeout;
+            self.pending.insert(id.clone(), until);
             return Err(GroupError::MemberIdRequired { member_id: id });
         }
-        if !is_unknown && !self.members.contains_key(&id) && !told.owned.is_empty() {
+        let is_expected = is_unknown || self.pending.contains_key(&id);
+        if !is_expected && !self.members.contains_key(&id) && !told.owned.is_empty() {
             // It was put out and has not heard of it: what it still holds it has lost.
             return Err(GroupError::UnknownMember);
         }
         let is_new = self.admit_classic(&id, is_unknown, &request)?;
-        let owned = partitions_of(&told.owned, catalog);
+        // What a new member believes to hold from before is not its own any more: its share tells
+        // it what to give up.
+        let owned = match is_new {
+            true => Partitions::default(),
+            false => partitions_of(&told.owned, catalog),
+        };
         let subscription = Subscription::new(told.topics, None, Sight::default());
         let member = self.members.get_mut(&id).ok_or(GroupError::UnknownMember)?;
         let changed = is_new || !member.subscription.is_like(&subscription);
@@ -165,6 +172,9 @@ impl ConsumerGroup {
 
     /// Takes a classic member out.
     pub(in crate::groups) fn leave_classic(&mut self, leaving: &Leaving) -> Result<(), GroupError> {
+        if self.pending.remove(&leaving.member_id).is_some() {
+            return Ok(());
+        }
         let id = match &leaving.instance_id {
             None => leaving.member_id.clone(),
             Some(instance_id) => {
@@ -207,7 +217,12 @@ impl ConsumerGroup {
         if bytes + taken > self.config.group_bytes_max {
             return Err(GroupError::TooLarge);
         }
-        if !self.members.contains_key(known) && self.members.len() >= self.config.members_max {
+        let promised = match self.pending.contains_key(known) {
+            true => 0,
+            false => self.pending.len(),
+        };
+        let taken = self.members.len() + promised;
+        if !self.members.contains_key(known) && taken >= self.config.members_max {
             return Err(GroupError::GroupFull);
         }
         Ok(told)

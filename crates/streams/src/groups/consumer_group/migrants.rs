@@ -3,7 +3,9 @@
 //! Nobody stops reading over it: a member stays at its generation, which is its epoch, and goes on
 //! holding what its leader gave it until it has joined again.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+
+use base::UnixMillis;
 
 use super::super::migration::Migrant;
 use super::super::{Catalog, GroupError, Sight};
@@ -13,13 +15,16 @@ use super::{ConsumerGroup, Owner, Partitions};
 use crate::consumer::{self, Share};
 
 impl ConsumerGroup {
-    /// A group whose members came from a classic one of this generation; `NotFound` when one told
-    /// or was given what cannot be read, or what another protocol's leader would lose.
+    /// A group whose members came from a classic one of this generation, as did the ids in
+    /// `pending`; `NotFound` when one told or was given what cannot be read, or what another
+    /// protocol's leader would lose.
     pub(in crate::groups) fn of_migrants(
         mut self,
         migrants: Vec<Migrant>,
+        pending: HashMap<String, UnixMillis>,
         catalog: &dyn Catalog,
     ) -> Result<Self, GroupError> {
+        self.pending = pending;
         let mut held = Vec::with_capacity(migrants.len());
         for migrant in migrants {
             let told = migrant.subscription().ok_or(GroupError::NotFound)?;
@@ -34,6 +39,11 @@ impl ConsumerGroup {
             self.give(&id, &owned);
         }
         Ok(self)
+    }
+
+    /// Ids that were given out and not yet used, with the time until which they hold.
+    pub(in crate::groups) fn pending(&self) -> HashMap<String, UnixMillis> {
+        self.pending.clone()
     }
 
     /// The members, all of them classic, with what they may hold.

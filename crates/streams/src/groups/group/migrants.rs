@@ -1,5 +1,7 @@
 //! Members that go into a consumer group, and come back from one.
 
+use std::collections::HashMap;
+
 use base::UnixMillis;
 use bytes::Bytes;
 
@@ -32,6 +34,11 @@ impl Group {
         members.collect()
     }
 
+    /// Ids that were given out and not yet used, with the time until which they hold.
+    pub(in crate::groups) fn pending(&self) -> HashMap<String, UnixMillis> {
+        self.pending.clone()
+    }
+
     /// Tells all who wait to join again; the group is no more.
     pub(in crate::groups) fn dissolve(&mut self, out: &mut Vec<Answer>) {
         for member in self.members.values_mut() {
@@ -46,8 +53,10 @@ impl Group {
         mut self,
         now: UnixMillis,
         migrants: Vec<Migrant>,
+        pending: HashMap<String, UnixMillis>,
         out: &mut Vec<Answer>,
     ) -> Self {
+        self.pending = pending;
         if migrants.is_empty() {
             return self;
         }

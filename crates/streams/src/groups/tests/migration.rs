@@ -391,3 +391,112 @@ fn those_who_wait_for_a_generation_are_told_to_join_again() {
     let held = [&a, &b, &c, &n].map(|client| client.holds.len());
     assert_eq!(held, [1; 4]);
 }
+
+/// A member that lost its place while it joins goes on telling what it held, also with the id that
+/// it is given then.
+#[test]
+fn a_classic_member_joins_with_an_id_just_given_out_and_what_it_held_is_not_its_own() {
+    let mut mixed = Mixed::new();
+    let mut n = Client::new(Speaks::Newer);
+    calm(&mut mixed, &mut [&mut n]);
+    assert_eq!(n.holds.len(), 4);
+    let t = mixed.topics.by_name["t"].0;
+    let mut late = Client::new(Speaks::Cooperative);
+    late.holds = [(t, 0), (t, 1)].into_iter().collect();
+    let mut rng = Rng::from_seed(1);
+    for _ in 0..3 {
+        late.act(&mut mixed, &mut rng, true);
+    }
+    let Step::Joining(token) = late.step else {
+        panic!("{late:?}");
+    };
+    assert!(!late.id.is_empty(), "it was given no id");
+    assert!(matches!(mixed.joins.get(&token), Some(Ok(_))), "{late:?}");
+    let held = |mixed: &Mixed, id: &str| {
+        let members = mixed.consumer().members;
+        let member = members.into_iter().find(|m| m.member_id == id);
+        member.map(|m| m.assigned.len())
+    };
+    assert_eq!(held(&mixed, &late.id), Some(0));
+    assert_eq!(held(&mixed, &n.id), Some(4));
+    calm(&mut mixed, &mut [&mut n, &mut late]);
+    assert_eq!((n.holds.len(), late.holds.len()), (2, 2));
+}
+
+#[test]
+fn ids_given_out_are_few_and_hold_for_a_session() {
+    let mut mixed = Mixed::new();
+    mixed.beat(join_beat("n")).unwrap();
+    let owned: Share = [("t".to_owned(), vec![0])].into();
+    let ask = |mixed: &mut Mixed, member_id: &str| {
+        let token = mixed.join(JoinRequest {
+            protocols: vec![Protocol {
+                name: "range".into(),
+                metadata: subscription(&owned),
+            }],
+            ..request("c", member_id, &["range"])
+        });
+        mixed.joins.remove(&token).expect("a join waited")
+    };
+    let mut ids = Vec::new();
+    for _ in 0..7 {
+        match ask(&mut mixed, "") {
+            Err(GroupError::MemberIdRequired { member_id }) => ids.push(member_id),
+            other => panic!("{other:?}"),
+        }
+    }
+    assert_eq!(ask(&mut mixed, ""), Err(GroupError::GroupFull));
+    assert!(ask(&mut mixed, &ids[0]).is_ok());
+    let leaving = Leaving {
+        member_id: ids[1].clone(),
+        instance_id: None,
+    };
+    assert_eq!(mixed.leave(&leaving), Ok(()));
+    assert_eq!(mixed.leave(&leaving), Err(GroupError::UnknownMember));
+    mixed.pass(20_000);
+    // All that was held for those who did not come is free again.
+    assert_eq!(ask(&mut mixed, &ids[2]), Err(GroupError::UnknownMember));
+    assert!(
+        matches!(
+            ask(&mut mixed, ""),
+            Err(GroupError::MemberIdRequired { .. })
+        ),
+        "an id is held for ever"
+    );
+}
+
+#[test]
+fn an_id_given_out_is_good_after_the_group_changed_its_protocol() {
+    let (mut mixed, _, _) = classic_pair(Speaks::Cooperative);
+    let given = |mixed: &mut Mixed| {
+        let token = mixed.join(request("c", "", &["range"]));
+        match mixed.joins.remove(&token) {
+            Some(Err(GroupError::MemberIdRequired { member_id })) => member_id,
+            other => panic!("{other:?}"),
+        }
+    };
+    let owned: Share = [("t".to_owned(), vec![0])].into();
+    let ask = |member_id: &str| JoinRequest {
+        protocols: vec![Protocol {
+            name: "range".into(),
+            metadata: subscription(&owned),
+        }],
+        ..request("c", member_id, &["range"])
+    };
+    let id = given(&mut mixed);
+    mixed.beat(join_beat("n")).unwrap();
+    let token = mixed.join(ask(&id));
+    assert!(matches!(mixed.joins.remove(&token), Some(Ok(_))), "{id}");
+    let token = mixed.join(JoinRequest {
+        member_id: String::new(),
+        ..ask("")
+    });
+    let Some(Err(GroupError::MemberIdRequired { member_id })) = mixed.joins.remove(&token) else {
+        panic!("a first join was not told its id");
+    };
+    mixed.beat(beat_of("n", LEAVE_EPOCH)).unwrap();
+    assert_eq!(mixed.described().kind, GroupKind::Classic);
+    let token = mixed.join(ask(&member_id));
+    // It waits for the others.
+    assert_eq!(mixed.joins.get(&token), None);
+}
