@@ -50,6 +50,8 @@ struct Groups {
     waiting: HashMap<Token, Waiting>,
     tokens: u64,
     timer: Option<JoinHandle<()>>,
+    /// Whether the timer is at work; it looks for the next deadline by itself when it is done.
+    is_ticking: bool,
 }
 
 enum Waiting {
@@ -315,13 +317,14 @@ impl Coordinator {
     fn tick(self: &Arc<Self>) -> Option<Duration> {
         let now = self.clock.now();
         let mut groups = self.groups.lock();
-        while let Some((_, name)) = groups
-            .deadlines
-            .first()
-            .filter(|(at, _)| *at <= now)
-            .cloned()
-        {
-            groups.deadlines.pop_first();
+        groups.is_ticking = true;
+        // Each group has one turn, also one that is due again at once: the others get the lock.
+        let deadlines = groups.deadlines.iter();
+        let due = deadlines.take_while(|(at, _)| *at <= now).cloned();
+        let due: Vec<(UnixMillis, Arc<str>)> = due.collect();
+        for deadline in due {
+            groups.deadlines.remove(&deadline);
+            let (_, name) = deadline;
             let mut out = Vec::new();
             if let Some(entry) = groups.by_name.get_mut(&name) {
                 entry.armed = None;
@@ -329,6 +332,7 @@ impl Coordinator {
             }
             self.settle(&mut groups, &name, out);
         }
+        groups.is_ticking = false;
         let next = groups.deadlines.first().map(|(at, _)| at.since(now));
         if next.is_none() {
             // The task ends; whoever sets the next deadline starts another.
@@ -382,6 +386,9 @@ impl Coordinator {
     }
 
     fn see_to_timer(self: &Arc<Self>, groups: &mut Groups, next: UnixMillis) {
+        if groups.is_ticking {
+            return;
+        }
         if groups.timer.as_ref().is_none_or(JoinHandle::is_finished) {
             let runtime = self.runtime.get().cloned();
             match runtime.map_or_else(Handle::try_current, Ok) {

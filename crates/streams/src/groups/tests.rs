@@ -392,6 +392,33 @@ fn a_static_member_comes_back_without_a_rebalance_and_fences_its_former_self() {
 }
 
 #[test]
+fn static_members_that_are_away_are_waited_for_also_when_they_ask_for_no_wait() {
+    let mut bench = Bench::new(config());
+    let hasty = |instance: &str| JoinRequest {
+        rebalance_timeout: Duration::ZERO,
+        ..static_request(instance, "")
+    };
+    let one = bench.join(hasty("one"));
+    let one = bench.joined(one);
+    bench.sync(&one.member_id, one.generation, &[(&one.member_id, "S")]);
+    // It waits for nobody: the first is left behind, and the second goes before it has asked.
+    let two = bench.join(hasty("two"));
+    let leaving = Leaving {
+        member_id: bench.joined(two).member_id,
+        instance_id: None,
+    };
+    let mut out = Vec::new();
+    assert_eq!(bench.group.leave(bench.now, &leaving, &mut out), Ok(()));
+    bench.keep(out);
+    assert_eq!(bench.state(), GroupState::PreparingRebalance);
+    let due = bench.group.next_deadline();
+    assert!(due.is_some_and(|due| due > bench.now), "{due:?}");
+    bench.pass(10_000);
+    let back = bench.join(hasty("one"));
+    assert_eq!(bench.joined(back).members.len(), 1);
+}
+
+#[test]
 fn commits_need_the_generation_unless_the_group_is_empty() {
     let mut bench = Bench::new(config());
     assert_eq!(

@@ -258,8 +258,10 @@ impl Group {
         if !leader_is_here {
             let here = self.members.iter().find(|(_, m)| m.joining.is_some());
             let Some((id, _)) = here else {
-                // Only static members that are all away: wait until they return or expire.
-                let until = now + self.rebalance_timeout();
+                // Only static members that are all away: wait until they return or expire. Who
+                // asks for no wait at all is not to be looked after all the time.
+                let pause = self.config.session_timeout_min.0;
+                let until = now + self.rebalance_timeout().max(pause);
                 self.rebalance = Some(Rebalance {
                     until,
                     extension: None,

@@ -101,3 +101,45 @@ async fn bounds_of_the_coordinator_are_told() {
         Err(GroupError::InvalidSessionTimeout)
     );
 }
+
+/// With neither time-outs nor pauses a group whose only member is away is due again at once.
+#[tokio::test]
+async fn a_group_that_is_always_due_leaves_the_others_their_turn() {
+    let clock = Arc::new(ManualClock::at(UnixMillis(5)));
+    let bare = GroupsConfig {
+        session_timeout_min: HumanDuration(Duration::ZERO),
+        initial_rebalance_delay: HumanDuration(Duration::ZERO),
+        ..config()
+    };
+    let coordinator = Coordinator::new(bare, clock, Arc::new(NoLedger));
+    let join = |instance: &str| {
+        let hasty = JoinRequest {
+            rebalance_timeout: Duration::ZERO,
+            ..static_request(instance, "")
+        };
+        coordinator.join_group(hasty, &Topics::default())
+    };
+    let one = join("one").await.unwrap();
+    let sync = SyncRequest {
+        group: "g".into(),
+        member_id: one.member_id.clone(),
+        instance_id: None,
+        generation: one.generation,
+        protocol_type: None,
+        protocol: None,
+        assignments: Vec::new(),
+    };
+    coordinator.sync_group(sync).await.unwrap();
+    let two = join("two").await.unwrap();
+    let leaving = Leaving {
+        member_id: two.member_id,
+        instance_id: None,
+    };
+    assert_eq!(coordinator.leave_group("g", &[leaving]), vec![Ok(())]);
+    // The timer has its turns between these.
+    for _ in 0..10 {
+        tokio::task::yield_now().await;
+        let described = coordinator.describe("g").expect("the group is gone");
+        assert_eq!(described.state, GroupState::PreparingRebalance);
+    }
+}
