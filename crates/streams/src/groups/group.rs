@@ -70,7 +70,8 @@ struct Member {
     synced: bool,
     /// Whether it ever was in a generation; one that was not cannot come back with its id.
     admitted: bool,
-    /// The generation that it knows from when the group spoke the newer protocol, until it joins.
+    /// The generation that it knows from when the group spoke the newer protocol, until the next one
+    /// begins.
     former_generation: Option<i32>,
     /// The end of the session, unless the member waits for an answer.
     session_until: UnixMillis,

@@ -140,6 +140,7 @@ impl Group {
             return;
         };
         member.refuse(&GroupError::FencedInstance, out);
+        member.former_generation = None;
         if let Some(instance_id) = &member.instance_id {
             self.statics.insert(instance_id.clone(), fresh_id.clone());
         }
@@ -185,7 +186,6 @@ impl Group {
         member.session_timeout = request.session_timeout;
         member.rebalance_timeout = request.rebalance_timeout;
         member.protocols = request.protocols;
-        member.former_generation = None;
         member.client_id = request.client_id;
         member.client_host = request.client_host;
     }

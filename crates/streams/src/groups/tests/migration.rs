@@ -500,3 +500,29 @@ fn an_id_given_out_is_good_after_the_group_changed_its_protocol() {
     // It waits for the others.
     assert_eq!(mixed.joins.get(&token), None);
 }
+
+#[test]
+fn who_waits_for_the_first_classic_generation_commits_what_it_read_before() {
+    let (mut mixed, mut a, mut b) = classic_pair(Speaks::Cooperative);
+    let mut n = Client::new(Speaks::Newer);
+    calm(&mut mixed, &mut [&mut a, &mut b, &mut n]);
+    let generation = a.generation;
+    mixed.beat(beat_of(&n.id, LEAVE_EPOCH)).unwrap();
+    let mut rng = Rng::from_seed(1);
+    a.act(&mut mixed, &mut rng, true);
+    a.act(&mut mixed, &mut rng, true);
+    let Step::Joining(token) = a.step else {
+        panic!("{a:?}");
+    };
+    assert_eq!(mixed.joins.get(&token), None, "it did not wait for b");
+    assert_eq!(mixed.commit(&a.id, generation), Ok(()));
+    assert_eq!(
+        mixed.commit(&a.id, generation - 1),
+        Err(GroupError::IllegalGeneration)
+    );
+    calm(&mut mixed, &mut [&mut a, &mut b]);
+    assert_eq!(
+        mixed.commit(&a.id, generation),
+        Err(GroupError::IllegalGeneration)
+    );
+}
