@@ -31,7 +31,7 @@ use uuid::Uuid;
 
 use classic::Classic;
 pub use partitions::Partitions;
-use subscription::Subscription;
+use subscription::{Subscription, names_bytes};
 
 use super::{
     Beat, BeatAnswer, Catalog, ConsumerGroupDescription, ConsumerMemberDescription, GroupError,
@@ -439,12 +439,8 @@ impl ConsumerGroup {
     }
 
     fn check_size(&self, beat: &Beat) -> Result<(), GroupError> {
-        let names = beat
-            .topics
-            .iter()
-            .flatten()
-            .map(|name| name.len() + NAME_OVERHEAD_BYTES);
-        let told: usize = names.sum::<usize>() + beat.topics_regex.as_ref().map_or(0, String::len);
+        let names = names_bytes(beat.topics.iter().flatten());
+        let told = names + beat.topics_regex.as_ref().map_or(0, String::len);
         let others = self.members.iter().filter(|(id, _)| **id != beat.member_id);
         let taken: usize = others.map(|(_, m)| m.bytes()).sum();
         if told + taken > self.config.group_bytes_max {
@@ -491,6 +487,3 @@ fn check_shape(beat: &Beat) -> Result<(), GroupError> {
     }
     Ok(())
 }
-
-/// What a subscribed name takes beside its bytes.
-const NAME_OVERHEAD_BYTES: usize = 32;

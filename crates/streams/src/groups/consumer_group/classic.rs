@@ -19,7 +19,7 @@ use super::super::{
     CONSUMER_PROTOCOL_TYPE, Catalog, GroupError, JoinRequest, Joined, Leaving, MemberRef, Protocol,
     Sight, SyncRequest, Synced,
 };
-use super::subscription::Subscription;
+use super::subscription::{Subscription, names_bytes};
 use super::{ConsumerGroup, Member, Partitions};
 use crate::consumer::{self, Share, Told};
 
@@ -208,13 +208,17 @@ impl ConsumerGroup {
         if !request.protocols.iter().any(is_shared) {
             return Err(GroupError::InconsistentProtocol);
         }
+        let others = self.members.iter().filter(|(id, _)| *id != known);
+        let taken: usize = others.map(|(_, m)| m.bytes()).sum();
+        let bytes = taken + protocols_bytes(&request.protocols);
+        if bytes > self.config.group_bytes_max {
+            return Err(GroupError::TooLarge);
+        }
         let first = first_metadata(&request.protocols);
         let told = consumer::read_subscription(&first);
         let told = told.ok_or(GroupError::InconsistentProtocol)?;
-        let bytes = protocols_bytes(&request.protocols);
-        let others = self.members.iter().filter(|(id, _)| *id != known);
-        let taken: usize = others.map(|(_, m)| m.bytes()).sum();
-        if bytes + taken > self.config.group_bytes_max {
+        // Read, many short names take more than they did on the wire.
+        if bytes + names_bytes(&told.topics) > self.config.group_bytes_max {
             return Err(GroupError::TooLarge);
         }
         let promised = match self.pending.contains_key(known) {

@@ -68,12 +68,7 @@ impl Subscription {
 
     /// About what it takes in memory, in bytes.
     pub(super) fn bytes(&self) -> usize {
-        let names: usize = self
-            .names
-            .iter()
-            .map(|n| n.len() + super::NAME_OVERHEAD_BYTES)
-            .sum();
-        names + self.regex().map_or(0, str::len)
+        names_bytes(&self.names) + self.regex().map_or(0, str::len)
     }
 }
 
@@ -96,6 +91,15 @@ impl Pattern {
         self.regex.is_match(name)
     }
 }
+
+/// About what subscribed names take in memory, in bytes.
+pub(super) fn names_bytes<'n>(names: impl IntoIterator<Item = &'n String>) -> usize {
+    let each = names.into_iter();
+    each.map(|name| name.len() + NAME_OVERHEAD_BYTES).sum()
+}
+
+/// What a subscribed name takes beside its bytes.
+const NAME_OVERHEAD_BYTES: usize = 32;
 
 /// Memory of one compiled expression, and as much again for matching with it, in bytes.
 const PATTERN_BYTES_MAX: usize = 1 << 20;

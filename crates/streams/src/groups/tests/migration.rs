@@ -526,3 +526,43 @@ fn who_waits_for_the_first_classic_generation_commits_what_it_read_before() {
         Err(GroupError::IllegalGeneration)
     );
 }
+
+#[test]
+fn a_classic_member_tells_a_consumer_group_no_more_than_fits() {
+    let text = |bytes: &mut Vec<u8>, text: &str| {
+        bytes.extend(u16::try_from(text.len()).unwrap().to_be_bytes());
+        bytes.extend(text.as_bytes());
+    };
+    let told_of = |count: u32, rest: &[u8]| {
+        let mut bytes = vec![0, 0];
+        bytes.extend(count.to_be_bytes());
+        (0..count).for_each(|n| text(&mut bytes, &format!("{n:03}")));
+        bytes.extend(rest);
+        Bytes::from(bytes)
+    };
+    let no_data = (-1_i32).to_be_bytes();
+    let mut mixed = Mixed::bounded_to(2_000);
+    mixed.beat(join_beat("n")).unwrap();
+    for (metadata, refused) in [
+        (told_of(20, &no_data), None),
+        // 100 names take 500 bytes on the wire and 3,500 when they are read.
+        (told_of(100, &no_data), Some(GroupError::TooLarge)),
+        // What is too long is not read, so nobody finds that it cannot be.
+        (Bytes::from_static(&[7; 2_000]), Some(GroupError::TooLarge)),
+        (
+            Bytes::from_static(&[7; 100]),
+            Some(GroupError::InconsistentProtocol),
+        ),
+    ] {
+        let token = mixed.join(JoinRequest {
+            protocols: vec![Protocol {
+                name: "range".into(),
+                metadata,
+            }],
+            member_id_required: false,
+            ..request("c", "", &["range"])
+        });
+        let joined = mixed.joins.remove(&token).expect("a join waited");
+        assert_eq!(joined.err(), refused);
+    }
+}

@@ -23,9 +23,15 @@ pub(super) struct Mixed {
 
 impl Mixed {
     pub(super) fn new() -> Self {
+        Mixed::bounded_to(GroupsConfig::default().group_bytes_max)
+    }
+
+    /// A group whose members may tell so many bytes.
+    pub(super) fn bounded_to(group_bytes_max: usize) -> Self {
         let config = Arc::new(GroupsConfig {
             initial_rebalance_delay: HumanDuration(Duration::from_millis(50)),
             members_max: 8,
+            group_bytes_max,
             ..GroupsConfig::default()
         });
         let mut topics = Topics::default();
