@@ -358,8 +358,18 @@ fn check_member(call: &Call, request: &TxnOffsetCommitRequest) -> Result<(), Gro
         generation: request.generation_id,
     });
     match checked {
-        Err(GroupError::RebalanceInProgress) => Ok(()),
-        checked => checked,
+        Err(error) => allowed_within_transaction(error),
+        Ok(()) => Ok(()),
+    }
+}
+
+/// What becomes of a refusal of a commit within a transaction. Producers know no epochs of members
+/// and give up at what they do not know; at a generation that has passed they abort and go on.
+fn allowed_within_transaction(error: GroupError) -> Result<(), GroupError> {
+    match error {
+        GroupError::RebalanceInProgress => Ok(()),
+        GroupError::StaleMemberEpoch => Err(GroupError::IllegalGeneration),
+        error => Err(error),
     }
 }
 
@@ -417,5 +427,15 @@ mod tests {
             max: 1,
         };
         assert_eq!(loading_code(&lasting), 44);
+    }
+
+    #[test]
+    fn a_producer_hears_of_a_generation_that_has_passed_whichever_protocol_its_group_speaks() {
+        let code_of = |error| code_of_member(allowed_within_transaction(error));
+        assert_eq!(code_of(GroupError::StaleMemberEpoch), 22);
+        assert_eq!(code_of(GroupError::IllegalGeneration), 22);
+        assert_eq!(code_of(GroupError::RebalanceInProgress), 0);
+        assert_eq!(code_of(GroupError::UnknownMember), 25);
+        assert_eq!(code_of(GroupError::FencedInstance), 82);
     }
 }
