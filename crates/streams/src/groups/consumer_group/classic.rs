@@ -9,6 +9,7 @@
 //! Such a member has three deadlines: the end of its session, until when it must have joined after
 //! it was told to, and until when it must have synced after it joined.
 
+use std::collections::HashMap;
 use std::time::Duration;
 
 use base::UnixMillis;
@@ -144,7 +145,7 @@ impl ConsumerGroup {
         Ok(Synced {
             protocol_type: CONSUMER_PROTOCOL_TYPE.to_owned(),
             protocol,
-            assignment: consumer::assignment(&self.named(assigned)),
+            assignment: consumer::assignment(&named(&self.names(), assigned)),
         })
     }
 
@@ -286,24 +287,20 @@ impl ConsumerGroup {
         let (Some(member), Some(target)) = (self.members.get(id), self.target.get(id)) else {
             return false;
         };
-        let is_free = |partition: &(Uuid, i32)| {
-            let owner = self.owners.get(partition);
+        if !member.awaits {
+            return false;
+        }
+        // What it has already is its own.
+        target.iter().all(|partition| {
+            let owner = self.owners.get(&partition);
             owner.is_none_or(|owner| owner.id == id)
-        };
-        let (_, wanted) = target.split_by(&member.assigned);
-        member.awaits && wanted.iter().all(|partition| is_free(&partition))
+        })
     }
 
-    /// The partitions by their topics' names; those of topics that nobody reads are left out.
-    pub(super) fn named(&self, partitions: impl IntoIterator<Item = (Uuid, i32)>) -> Share {
-        let mut share = Share::new();
-        for (id, partition) in partitions {
-            let mut topics = self.topics.iter();
-            if let Some((name, _)) = topics.find(|(_, (topic, _))| *topic == id) {
-                share.entry(name.clone()).or_default().push(partition);
-            }
-        }
-        share
+    /// The names of the topics that somebody reads.
+    pub(super) fn names(&self) -> HashMap<Uuid, &str> {
+        let topics = self.topics.iter();
+        topics.map(|(name, (id, _))| (*id, name.as_str())).collect()
     }
 }
 
@@ -340,6 +337,21 @@ impl Classic {
     fn protocol(&self) -> &str {
         self.protocols.first().map_or("", |p| p.name.as_str())
     }
+}
+
+/// The partitions by their topics' names; those of topics without one are left out.
+pub(super) fn named(
+    names: &HashMap<Uuid, &str>,
+    partitions: impl IntoIterator<Item = (Uuid, i32)>,
+) -> Share {
+    let mut share = Share::new();
+    for (id, partition) in partitions {
+        if let Some(name) = names.get(&id) {
+            let of_topic = share.entry((*name).to_owned()).or_default();
+            of_topic.push(partition);
+        }
+    }
+    share
 }
 
 /// The partitions of a share by their topics' ids; those that are not there are left out.

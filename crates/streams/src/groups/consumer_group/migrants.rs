@@ -9,7 +9,7 @@ use base::UnixMillis;
 
 use super::super::migration::Migrant;
 use super::super::{Catalog, GroupError, Sight};
-use super::classic::{Classic, first_metadata, partitions_of};
+use super::classic::{Classic, first_metadata, named, partitions_of};
 use super::subscription::Subscription;
 use super::{ConsumerGroup, Owner, Partitions};
 use crate::consumer::{self, Share};
@@ -48,6 +48,7 @@ impl ConsumerGroup {
 
     /// The members, all of them classic, with what they may hold.
     pub(in crate::groups) fn migrants(&self) -> Vec<Migrant> {
+        let names = self.names();
         let members = self.members.iter();
         let members = members.filter_map(|(id, m)| {
             let classic = m.classic.as_ref()?;
@@ -63,7 +64,7 @@ impl ConsumerGroup {
                 metadata: first_metadata(&classic.protocols),
                 protocols: classic.protocols.clone(),
                 epoch: m.epoch,
-                assignment: consumer::assignment(&self.named(held)),
+                assignment: consumer::assignment(&named(&names, held)),
             })
         });
         members.collect()

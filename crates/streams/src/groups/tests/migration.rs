@@ -566,3 +566,38 @@ fn a_classic_member_tells_a_consumer_group_no_more_than_fits() {
         assert_eq!(joined.err(), refused);
     }
 }
+
+/// So many that a search through all of them for each partition would be noticed.
+#[test]
+fn a_classic_member_is_told_of_many_topics() {
+    let mut mixed = Mixed::new();
+    let names: Vec<String> = (0..20_000).map(|n| format!("many-{n}")).collect();
+    for name in &names {
+        mixed.topics.put(name, 1);
+    }
+    mixed.beat(join_beat("n")).unwrap();
+    let token = mixed.join(JoinRequest {
+        protocols: vec![Protocol {
+            name: "range".into(),
+            metadata: consumer::subscription(names.iter().map(String::as_str)),
+        }],
+        member_id_required: false,
+        ..request("c", "", &["range"])
+    });
+    let joined = mixed.joins.remove(&token).unwrap().unwrap();
+    let member = member_ref(&joined.member_id, joined.generation);
+    assert_eq!(mixed.heartbeat(member), Ok(()));
+    let token = mixed.sync(SyncRequest {
+        group: "g".into(),
+        member_id: joined.member_id.clone(),
+        instance_id: None,
+        generation: joined.generation,
+        protocol_type: None,
+        protocol: None,
+        assignments: Vec::new(),
+    });
+    let synced = mixed.syncs.remove(&token).unwrap().unwrap();
+    let share = consumer::assigned(&synced.assignment);
+    assert_eq!(share.len(), names.len());
+    assert!(share.values().all(|partitions| *partitions == [0]));
+}
