@@ -12,7 +12,9 @@ use tokio::task::JoinHandle;
 
 use super::assignor::{self, ASSIGNORS, Share};
 use crate::error::StreamsError;
-use crate::groups::{GroupError, JoinRequest, Joined, Leaving, MemberRef, Protocol, SyncRequest};
+use crate::groups::{
+    GroupError, JoinRequest, Joined, Leaving, MemberRef, Protocol, Sight, SyncRequest,
+};
 use crate::signal::Signal;
 use crate::store::Streams;
 use crate::topic::TopicName;
@@ -219,6 +221,7 @@ impl Member {
             protocol_type: "consumer".to_owned(),
             protocols: protocols.to_vec(),
             member_id_required: false,
+            sight: Sight::default(),
         }
     }
 

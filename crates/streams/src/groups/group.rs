@@ -20,7 +20,7 @@ use bytes::Bytes;
 
 use super::{
     CONSUMER_PROTOCOL_TYPE, GroupDescription, GroupError, GroupKind, GroupState, GroupsConfig,
-    JoinRequest, Joined, Leaving, MEMBER_BYTES, MemberDescription, MemberRef, Protocol,
+    JoinRequest, Joined, Leaving, MEMBER_BYTES, MemberDescription, MemberRef, Protocol, Sight,
     SyncRequest, Synced,
 };
 
@@ -65,6 +65,8 @@ struct Member {
     rebalance_timeout: Duration,
     protocols: Vec<Protocol>,
     assignment: Bytes,
+    /// Which topics it may be told of, should the coordinator share the partitions.
+    sight: Sight,
     joining: Option<Token>,
     syncing: Option<Token>,
     synced: bool,

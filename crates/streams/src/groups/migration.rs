@@ -14,7 +14,7 @@ use bytes::Bytes;
 
 use super::consumer_group::ConsumerGroup;
 use super::group::{Answer, Group};
-use super::{CONSUMER_PROTOCOL_TYPE, Catalog, GroupError, GroupsConfig, Protocol};
+use super::{CONSUMER_PROTOCOL_TYPE, Catalog, GroupError, GroupsConfig, Protocol, Sight};
 use crate::consumer::{self, Share, Told};
 
 /// A member on its way from one kind of group into the other.
@@ -34,6 +34,8 @@ pub(super) struct Migrant {
     pub(super) epoch: i32,
     /// What it was given; empty when it has not been yet.
     pub(super) assignment: Bytes,
+    /// The topics that it may be told of.
+    pub(super) sight: Sight,
 }
 
 impl Migrant {

@@ -98,6 +98,9 @@ pub struct JoinRequest {
     /// Whether a first request without id is answered [`GroupError::MemberIdRequired`], as Kafka's
     /// JoinGroup does from version 4 on; an in-process member has no need of it.
     pub member_id_required: bool,
+    /// The topics that the member may be told of when the coordinator shares the partitions: it
+    /// reads no others that it names.
+    pub sight: Sight,
 }
 
 /// A member's place in the new generation.

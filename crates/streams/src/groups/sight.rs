@@ -1,9 +1,10 @@
-//! Which topics a member of the newer protocol may know of.
+//! Which topics a member may know of.
 
 use std::fmt;
 use std::sync::Arc;
 
-/// The topics that a member's regular expression may find; all of them by default.
+/// The topics that a member's regular expression may find, or that a classic member may be told of;
+/// all of them by default.
 #[derive(Clone, Default)]
 pub struct Sight {
     /// Another number whenever `sees` may answer otherwise than before.

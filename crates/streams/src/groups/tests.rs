@@ -169,6 +169,7 @@ fn request(client: &str, member_id: &str, protocols: &[&str]) -> JoinRequest {
             })
             .collect(),
         member_id_required: true,
+        sight: Sight::default(),
     }
 }
 

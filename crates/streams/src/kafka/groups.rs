@@ -128,6 +128,7 @@ pub(super) fn join_group(call: Call) -> Result<Reply, Ending> {
         protocol_type: request.protocol_type.to_string(),
         protocols: protocols.collect(),
         member_id_required: call.version >= MEMBER_ID_REQUIRED_FROM,
+        sight: call.sight(),
     };
     let streams = call.context.streams();
     let joined = streams.groups().join_group(wish, streams.as_ref());

@@ -115,7 +115,7 @@ pub(super) const APIS: &[Api] = &[
         to: 9,
         flexible_from: 6,
         shape: shapes::JOIN_GROUP,
-        asks: Asks::These(&[group(Read)]),
+        asks: Asks::These(&[group(Read), topic(Describe)]),
         told: Told::First(2),
         begin: groups::join_group,
     },

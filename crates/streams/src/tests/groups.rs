@@ -11,6 +11,7 @@ use super::{batch_of, create, name, small};
 use crate::event_store::ProducerSequence;
 use crate::groups::{
     Beat, GroupError, GroupKind, JoinRequest, Joined, LEAVE_EPOCH, Partitions, Pending, Protocol,
+    Sight,
 };
 use crate::{Ack, OffsetCommit, Streams};
 
@@ -72,6 +73,7 @@ impl Bench {
             protocol_type: "consumer".into(),
             protocols: vec![protocol],
             member_id_required: false,
+            sight: Sight::default(),
         };
         self.streams
             .groups()

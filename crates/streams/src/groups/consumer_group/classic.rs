@@ -18,7 +18,7 @@ use uuid::Uuid;
 
 use super::super::{
     CONSUMER_PROTOCOL_TYPE, Catalog, GroupError, JoinRequest, Joined, Leaving, MemberRef, Protocol,
-    Sight, SyncRequest, Synced,
+    SyncRequest, Synced,
 };
 use super::subscription::{Subscription, names_bytes};
 use super::{ConsumerGroup, Member, Partitions};
@@ -83,7 +83,7 @@ impl ConsumerGroup {
             true => Partitions::default(),
             false => partitions_of(&told.owned, catalog),
         };
-        let subscription = Subscription::new(told.topics, None, Sight::default());
+        let subscription = Subscription::of_classic(told.topics, request.sight);
         let member = self.members.get_mut(&id).ok_or(GroupError::UnknownMember)?;
         let changed = is_new || !member.subscription.is_like(&subscription);
         let protocol = request.protocols.first().map(|p| p.name.clone());

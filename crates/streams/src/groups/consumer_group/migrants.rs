@@ -8,7 +8,7 @@ use std::collections::{BTreeSet, HashMap};
 use base::UnixMillis;
 
 use super::super::migration::Migrant;
-use super::super::{Catalog, GroupError, Sight};
+use super::super::{Catalog, GroupError};
 use super::classic::{Classic, first_metadata, named, partitions_of};
 use super::subscription::Subscription;
 use super::{ConsumerGroup, Owner, Partitions};
@@ -65,6 +65,7 @@ impl ConsumerGroup {
                 protocols: classic.protocols.clone(),
                 epoch: m.epoch,
                 assignment: consumer::assignment(&named(&names, held)),
+                sight: m.subscription.sight().clone(),
             })
         });
         members.collect()
@@ -85,7 +86,7 @@ impl ConsumerGroup {
             member.rack_id = rack_id;
             member.client_id = migrant.client_id;
             member.client_host = migrant.client_host;
-            member.subscription = Subscription::new(topics, None, Sight::default());
+            member.subscription = Subscription::of_classic(topics, migrant.sight);
             member.rebalance_timeout = migrant.rebalance_timeout;
             member.epoch = migrant.epoch;
             member.previous_epoch = migrant.epoch;

@@ -12,7 +12,7 @@ use super::super::{GroupError, Sight};
 pub(super) struct Subscription {
     names: BTreeSet<String>,
     pattern: Option<Pattern>,
-    /// What the pattern may find.
+    /// What the pattern may find, or a classic member's names could be.
     sight: Sight,
 }
 
@@ -30,6 +30,17 @@ impl Subscription {
             pattern,
             sight,
         }
+    }
+
+    /// What a classic member reads: of the names that it tells, nobody has asked yet whether it may
+    /// know of them.
+    pub(super) fn of_classic(mut names: BTreeSet<String>, sight: Sight) -> Self {
+        names.retain(|name| sight.sees(name));
+        Subscription::new(names, None, sight)
+    }
+
+    pub(super) fn sight(&self) -> &Sight {
+        &self.sight
     }
 
     /// Has the pattern find what `sight` allows; true when that may be something else than before.

@@ -30,6 +30,7 @@ impl Group {
             protocols: m.protocols.clone(),
             epoch: m.former_generation.unwrap_or(self.generation),
             assignment: m.assignment.clone(),
+            sight: m.sight.clone(),
         });
         members.collect()
     }
@@ -74,6 +75,7 @@ impl Group {
                 rebalance_timeout: migrant.rebalance_timeout,
                 protocols: migrant.protocols,
                 assignment: migrant.assignment,
+                sight: migrant.sight,
                 joining: None,
                 syncing: None,
                 synced: true,

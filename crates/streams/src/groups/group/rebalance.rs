@@ -109,6 +109,7 @@ impl Group {
                 rebalance_timeout: request.rebalance_timeout,
                 protocols: request.protocols,
                 assignment: Bytes::new(),
+                sight: request.sight,
                 joining: Some(token),
                 syncing: None,
                 synced: false,
@@ -186,6 +187,7 @@ impl Group {
         member.session_timeout = request.session_timeout;
         member.rebalance_timeout = request.rebalance_timeout;
         member.protocols = request.protocols;
+        member.sight = request.sight;
         member.client_id = request.client_id;
         member.client_host = request.client_host;
     }

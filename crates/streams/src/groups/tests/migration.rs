@@ -601,3 +601,55 @@ fn a_classic_member_is_told_of_many_topics() {
     assert_eq!(share.len(), names.len());
     assert!(share.values().all(|partitions| *partitions == [0]));
 }
+
+#[test]
+fn a_classic_member_reads_nothing_in_a_consumer_group_that_it_may_not_know_of() {
+    // It joins a consumer group; it is in the group when that becomes one.
+    for joins_first in [false, true] {
+        let mut mixed = Mixed::new();
+        mixed.topics.put("u", 3);
+        let only_u = Beat {
+            topics: Some(vec!["u".into()]),
+            ..join_beat("n")
+        };
+        if !joins_first {
+            mixed.beat(only_u.clone()).unwrap();
+        }
+        let bounded = |member_id: &str| JoinRequest {
+            protocols: vec![Protocol {
+                name: "range".into(),
+                metadata: subscription(&Share::new()),
+            }],
+            member_id_required: false,
+            sight: Sight::new(1, |name| name == "t"),
+            ..request("c", member_id, &["range"])
+        };
+        let token = mixed.join(bounded(""));
+        mixed.pass(1_000);
+        let joined = mixed.joins.remove(&token).unwrap().unwrap();
+        if joins_first {
+            mixed.beat(only_u).unwrap();
+        }
+        let read = |mixed: &Mixed| {
+            let members = mixed.consumer().members;
+            let member = members.into_iter().find(|m| m.is_classic);
+            member.expect("the classic member is gone").topics
+        };
+        assert_eq!(read(&mixed), ["t"], "{joins_first}");
+        let token = mixed.join(bounded(&joined.member_id));
+        let joined = mixed.joins.remove(&token).unwrap().unwrap();
+        assert_eq!(read(&mixed), ["t"], "{joins_first}");
+        let token = mixed.sync(SyncRequest {
+            group: "g".into(),
+            member_id: joined.member_id,
+            instance_id: None,
+            generation: joined.generation,
+            protocol_type: None,
+            protocol: None,
+            assignments: Vec::new(),
+        });
+        let synced = mixed.syncs.remove(&token).unwrap().unwrap();
+        let share = consumer::assigned(&synced.assignment);
+        assert_eq!(share, Share::from([("t".to_owned(), vec![0, 1, 2, 3])]));
+    }
+}

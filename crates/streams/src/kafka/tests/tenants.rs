@@ -6,12 +6,17 @@ use std::time::{Duration, Instant};
 use access::{Access, Credential, Mechanism, Policy, ScramHash, TenantChange, UserChange};
 use base::UnixMillis;
 use bytes::Bytes;
-use kafka_protocol::messages::{MetadataRequest, ProduceRequest};
+use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
+use kafka_protocol::messages::{
+    ConsumerGroupHeartbeatRequest, JoinGroupRequest, LeaveGroupRequest, MetadataRequest,
+    ProduceRequest, SyncGroupRequest,
+};
+use kafka_protocol::protocol::StrBytes;
 use serde_json::{Value, json};
 
 use super::super::{SaslSettings, Security};
-use super::access::client;
-use super::client::{Client, Server, batch, fetch, fetched, metadata, produce};
+use super::access::{client, group};
+use super::client::{Client, Server, batch, fetch, fetched, metadata, produce, wire};
 use crate::BatchRecords;
 use crate::batch::BatchHeader;
 use crate::record::Record;
@@ -391,3 +396,52 @@ async fn a_member_is_shown_its_own_tenants_records_of_a_shared_topic() {
 }
 
 const SHARED: &str = "folio.Default.ALL.ORDERS";
+
+/// The topics in the share that a consumer group gives to a classic member who names both.
+async fn share_of(client: &mut Client) -> Vec<String> {
+    let text = StrBytes::from_static_str;
+    let protocol = JoinGroupRequestProtocol::default()
+        .with_name(text("range"))
+        .with_metadata(crate::consumer::subscription([ACME, BETA].into_iter()));
+    let join = JoinGroupRequest::default()
+        .with_group_id(group("g"))
+        .with_session_timeout_ms(10_000)
+        .with_rebalance_timeout_ms(10_000)
+        .with_protocol_type(text("consumer"))
+        .with_protocols(vec![protocol]);
+    // A version that does not make members come back with their ids.
+    let joined = client.call(3, &join).await;
+    assert_eq!(joined.error_code, 0);
+    let sync = SyncGroupRequest::default()
+        .with_group_id(group("g"))
+        .with_member_id(joined.member_id.clone())
+        .with_generation_id(joined.generation_id);
+    let synced = client.call(3, &sync).await;
+    assert_eq!(synced.error_code, 0);
+    let leave = LeaveGroupRequest::default()
+        .with_group_id(group("g"))
+        .with_member_id(joined.member_id);
+    assert_eq!(client.call(2, &leave).await.error_code, 0);
+    let share = crate::consumer::assigned(&synced.assignment);
+    share.into_keys().collect()
+}
+
+#[tokio::test]
+async fn a_consumer_group_tells_a_classic_member_nothing_of_other_tenants_topics() {
+    let (server, _) = server(&two(), None).await;
+    let mut service = of(&server, "service").await;
+    for topic in [ACME, BETA] {
+        service.call(9, &metadata(topic)).await;
+    }
+    let beat = ConsumerGroupHeartbeatRequest::default()
+        .with_group_id(group("g"))
+        .with_member_id(StrBytes::from_static_str("newer"))
+        .with_rebalance_timeout_ms(30_000)
+        .with_subscribed_topic_names(Some(vec![wire("free")]))
+        .with_topic_partitions(Some(Vec::new()));
+    assert_eq!(service.call(1, &beat).await.error_code, 0);
+    assert_eq!(share_of(&mut service).await, [ACME, BETA]);
+    let mut ann = of(&server, "ann").await;
+    assert_eq!(share_of(&mut ann).await, [ACME]);
+    server.stop().await;
+}
