@@ -1,5 +1,6 @@
 //! What members of groups see, step by step.
 
+mod classic_joins;
 mod coordinator;
 mod migration;
 mod mixed;
