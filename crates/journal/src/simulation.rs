@@ -385,9 +385,10 @@ impl World {
             .one_in(10)
             .then(|| (journal.clone(), self.payload()));
         let plain = nested.is_none();
-        let told = match plain && self.rng.one_in(2) {
-            true => Told::OfDisk,
-            false => Told::OfBoth(nested),
+        let told = match self.rng.below(4) {
+            0 | 1 if plain => Told::OfDisk,
+            2 if plain => Told::OfOs,
+            _ => Told::OfBoth(nested),
         };
         match place(&self.model, journal, &payloads, need, told) {
             // The largest appends fill a segment, and the reserve follows in the next.
@@ -584,6 +585,7 @@ fn place(
 /// What an append wants to be told.
 enum Told {
     OfDisk,
+    OfOs,
     /// Of both levels; at the first one it may append to the journal itself.
     OfBoth(Option<(Journal, Vec<u8>)>),
 }
@@ -615,6 +617,7 @@ fn place_as(
     let upto = model.lock().frames.len() + frames.len();
     let (os_model, disk_model) = (model.clone(), model.clone());
     let is_silent = matches!(told, Told::OfDisk);
+    let is_of_os = matches!(told, Told::OfOs);
     let os = |nested: Option<(Journal, Vec<u8>)>| -> OnDone {
         Box::new(move |outcome| {
             {
@@ -634,25 +637,27 @@ fn place_as(
             }
         })
     };
+    let disk: OnDone = Box::new(move |outcome| {
+        let mut model = disk_model.lock();
+        match outcome {
+            Ok(()) => {
+                if is_silent {
+                    model.os = model.os.max(upto);
+                }
+                assert!(upto <= model.os, "on the disk before the operating system");
+                assert!(model.disk <= upto, "answers out of order");
+                model.disk = upto;
+            }
+            Err(_) => model.refused += 1,
+        }
+    });
     let done = Done {
         os: match told {
             Told::OfDisk => None,
+            Told::OfOs => Some(os(None)),
             Told::OfBoth(nested) => Some(os(nested)),
         },
-        disk: Some(Box::new(move |outcome| {
-            let mut model = disk_model.lock();
-            match outcome {
-                Ok(()) => {
-                    if is_silent {
-                        model.os = model.os.max(upto);
-                    }
-                    assert!(upto <= model.os, "on the disk before the operating system");
-                    assert!(model.disk <= upto, "answers out of order");
-                    model.disk = upto;
-                }
-                Err(_) => model.refused += 1,
-            }
-        })),
+        disk: (!is_of_os).then_some(disk),
     };
     let placed = if is_vital {
         journal.append_vital(&frames, need, done)?
