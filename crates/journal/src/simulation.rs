@@ -386,9 +386,9 @@ impl World {
             .then(|| (journal.clone(), self.payload()));
         let plain = nested.is_none();
         let told = match self.rng.below(4) {
-            0 | 1 if plain => Told::OfDisk,
-            2 if plain => Told::OfOs,
-            _ => Told::OfBoth(nested),
+            0 | 1 if plain => Told::Disk,
+            2 if plain => Told::Os,
+            _ => Told::Both(nested),
         };
         match place(&self.model, journal, &payloads, need, told) {
             // The largest appends fill a segment, and the reserve follows in the next.
@@ -502,7 +502,7 @@ impl World {
                 journal,
                 &payload,
                 Durability::Os,
-                Told::OfBoth(None),
+                Told::Both(None),
             ) {
                 Ok(()) => {}
                 Err(JournalError::Busy) => self.pass(writer),
@@ -526,7 +526,7 @@ impl World {
                 journal,
                 &payload,
                 Durability::Disk,
-                Told::OfBoth(None),
+                Told::Both(None),
             ) {
                 Ok(()) | Err(JournalError::Poisoned { .. }) => return,
                 Err(JournalError::Busy | JournalError::Full { .. }) => {}
@@ -559,7 +559,7 @@ impl World {
                 journal,
                 &payload,
                 Durability::Os,
-                Told::OfBoth(None),
+                Told::Both(None),
             ) {
                 Ok(()) => left -= framed,
                 Err(JournalError::Busy) => self.pass(writer),
@@ -584,10 +584,10 @@ fn place(
 
 /// What an append wants to be told.
 enum Told {
-    OfDisk,
-    OfOs,
+    Disk,
+    Os,
     /// Of both levels; at the first one it may append to the journal itself.
-    OfBoth(Option<(Journal, Vec<u8>)>),
+    Both(Option<(Journal, Vec<u8>)>),
 }
 
 fn place_as(
@@ -616,8 +616,8 @@ fn place_as(
         .collect();
     let upto = model.lock().frames.len() + frames.len();
     let (os_model, disk_model) = (model.clone(), model.clone());
-    let is_silent = matches!(told, Told::OfDisk);
-    let is_of_os = matches!(told, Told::OfOs);
+    let is_silent = matches!(told, Told::Disk);
+    let is_of_os = matches!(told, Told::Os);
     let os = |nested: Option<(Journal, Vec<u8>)>| -> OnDone {
         Box::new(move |outcome| {
             {
@@ -631,7 +631,7 @@ fn place_as(
                 }
             }
             if let Some((journal, payload)) = nested {
-                let told = Told::OfBoth(None);
+                let told = Told::Both(None);
                 // Refusals are fine here; what matters is that it may be called.
                 let _ = place(&os_model, &journal, &[payload], Durability::Disk, told);
             }
@@ -653,9 +653,9 @@ fn place_as(
     });
     let done = Done {
         os: match told {
-            Told::OfDisk => None,
-            Told::OfOs => Some(os(None)),
-            Told::OfBoth(nested) => Some(os(nested)),
+            Told::Disk => None,
+            Told::Os => Some(os(None)),
+            Told::Both(nested) => Some(os(nested)),
         },
         disk: (!is_of_os).then_some(disk),
     };
