@@ -4,6 +4,7 @@
 //! the writer thread sleeps, the one that wakes it.
 
 use std::pin::pin;
+use std::sync::atomic::Ordering;
 
 use crate::checksum::Checksum;
 use crate::done::Done;
@@ -127,6 +128,7 @@ impl Journal {
         state.place(frames, crcs, bytes);
         let end = Position(state.end);
         state.pending.need = state.pending.need.max(need);
+        state.pending.is_pressing |= need < Durability::Disk && done.os.is_some();
         if done.os.is_some() || done.disk.is_some() {
             state.pending.done.push(done);
         }
@@ -184,6 +186,13 @@ impl Journal {
                 Err(error) => return Err(error),
             }
         }
+    }
+
+    /// Tells that the caller of an append had no answer yet to one before: it sends at its own pace,
+    /// and loses nothing when it is answered together with others (see
+    /// [`sync_interval`](crate::JournalOptions::sync_interval)).
+    pub fn note_sent_on(&self) {
+        self.shared().sent_on.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Keeps `bytes` on the disk for [`Journal::append_vital`] from now on, as far as half a

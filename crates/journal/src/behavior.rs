@@ -23,6 +23,7 @@ const SMALL: JournalOptions = JournalOptions {
     spares_max: 0,
     unasked_rest: Duration::ZERO,
     unasked_bytes: 0,
+    sync_interval: Duration::ZERO,
 };
 const SIM_DIR: &str = "/sim";
 

@@ -4,6 +4,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
@@ -18,7 +19,7 @@ use crate::options::JournalOptions;
 use crate::recovery::{self, Recovery};
 use crate::segment::{SegmentInfo, SegmentTable, Stretch};
 use crate::spares::Spares;
-use crate::state::{Batch, Condition, Shared, State};
+use crate::state::{Batch, Condition, Parked, Shared, State};
 use crate::syncer::Syncing;
 use crate::telemetry::Telemetry;
 use crate::writer::Writer;
@@ -104,7 +105,7 @@ impl Journal {
                 reserve: options.reserve_bytes,
                 full: None,
                 condition: Condition::Open,
-                parked: false,
+                parked: Parked::No,
                 stopped: false,
                 closed: None,
                 lock: Some(lock),
@@ -116,6 +117,7 @@ impl Journal {
             marks: Mutex::new(marks),
             spares: Spares::new(options.spares_max),
             syncing: Syncing::default(),
+            sent_on: AtomicUsize::new(0),
             threads: Mutex::default(),
             telemetry: Telemetry::default(),
         });

@@ -24,6 +24,7 @@ const OPTIONS: JournalOptions = JournalOptions {
     spares_max: 2,
     unasked_rest: Duration::from_millis(1),
     unasked_bytes: 8 << 10,
+    sync_interval: Duration::from_millis(1),
 };
 const DIR_VARIABLE: &str = "JOURNAL_KILL_TEST_DIR";
 const ROUNDS: u32 = 20;

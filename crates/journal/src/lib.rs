@@ -85,9 +85,12 @@ mod mark;
 #[cfg(test)]
 mod measure;
 mod options;
+mod pace;
 mod pages;
 mod reader;
 mod recovery;
+#[cfg(test)]
+mod rest_tests;
 mod segment;
 mod sim;
 #[cfg(test)]

@@ -37,6 +37,22 @@ pub const SYNC_BEHIND_BYTES_MAX: u64 = 64 << 20;
 /// synced after so many is as fast as one that is not.
 pub const UNASKED_BYTES: u64 = 16 << 20;
 
+/// Appends that end a rest between two syncs: with so many, one more costs next to nothing.
+pub const RESTING_APPENDS_MAX: usize = 64;
+
+/// Bytes that end a rest between two syncs: writing them costs as much as the sync does.
+pub const RESTING_BYTES_MAX: usize = 64 << 10;
+
+/// Rests that may be good for nothing, one after another, until there are no more: what is sent at a
+/// pace of its own is not sent evenly.
+pub const REST_CREDIT: u8 = 4;
+
+/// Syncs until a rest is tried, at first.
+pub const TRIAL_AFTER_MIN: u32 = 16;
+
+/// And at most, when none is good for anything: what is tried in vain costs less than a hundredth then.
+pub const TRIAL_AFTER_MAX: u32 = 1_024;
+
 /// Segments that got their seals and wait for a sync, each with an open file: at the default size
 /// as many bytes as a kernel lets one process leave unwritten.
 pub const SEALED_BEHIND_MAX: usize = 64;

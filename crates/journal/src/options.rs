@@ -38,6 +38,10 @@ pub struct JournalOptions {
     pub unasked_rest: Duration,
     /// Bytes that nobody waits for after which they are synced all the same.
     pub unasked_bytes: u64,
+    /// While most appends come from callers who wait for no answer before they send the next (see
+    /// [`Journal::note_sent_on`](crate::Journal::note_sent_on)), a sync begins no sooner than so long
+    /// after the one before; zero lets none rest. What needs no sync does not wait for one.
+    pub sync_interval: Duration,
 }
 
 impl Default for JournalOptions {
@@ -50,6 +54,7 @@ impl Default for JournalOptions {
             spares_max: 0,
             unasked_rest: Duration::ZERO,
             unasked_bytes: limits::UNASKED_BYTES,
+            sync_interval: Duration::ZERO,
         }
     }
 }

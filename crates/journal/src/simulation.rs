@@ -172,6 +172,7 @@ impl World {
                 Duration::from_secs(3_600)
             },
             unasked_bytes: rng.below(20_000),
+            sync_interval: Duration::ZERO,
         };
         let disk = SimDisk::new(seed);
         let one_size = rng.one_in(3).then_some(60);

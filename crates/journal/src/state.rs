@@ -4,7 +4,9 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::thread::ThreadId;
+use std::time::Instant;
 
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
@@ -42,6 +44,8 @@ pub(crate) struct Shared {
     /// Files of reclaimed segments, for new ones.
     pub spares: Spares,
     pub syncing: Syncing,
+    /// Appends of callers who waited for an answer already, since the last sync.
+    pub sent_on: AtomicUsize,
     /// The journal's own, where nobody may wait for it.
     pub threads: Mutex<Vec<ThreadId>>,
     pub telemetry: Telemetry,
@@ -62,9 +66,19 @@ impl Shared {
     }
 
     pub(crate) fn wake_writer(&self, mut state: MutexGuard<'_, State>) {
-        let parked = std::mem::take(&mut state.parked);
+        let is_called = match &mut state.parked {
+            Parked::No => false,
+            Parked::Idle => true,
+            Parked::Resting { late_from, late } => {
+                *late += usize::from(Instant::now() >= *late_from);
+                state.is_pressing()
+            }
+        };
+        if is_called {
+            state.parked = Parked::No;
+        }
         drop(state);
-        if parked {
+        if is_called {
             self.work.notify_one();
         }
     }
@@ -100,10 +114,20 @@ pub(crate) struct State {
     /// Why the last allocation failed, until one succeeds.
     pub full: Option<Arc<io::Error>>,
     pub condition: Condition,
-    pub parked: bool,
+    pub parked: Parked,
     pub stopped: bool,
     pub closed: Option<Result<(), JournalError>>,
     pub lock: Option<Box<dyn DiskLock>>,
+}
+
+/// What the writer sleeps for.
+pub(crate) enum Parked {
+    /// It does not.
+    No,
+    /// Anything at all.
+    Idle,
+    /// What presses, see [`State::is_pressing`]; counts the appends since some instant.
+    Resting { late_from: Instant, late: usize },
 }
 
 pub(crate) enum Condition {
@@ -204,6 +228,21 @@ impl State {
         }
     }
 
+    /// Whether the writer has something to do.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.pending.is_empty() || self.want > 0 || self.seals_early
+    }
+
+    /// Whether the writer has something to do that is not better done together with more.
+    pub(crate) fn is_pressing(&self) -> bool {
+        self.pending.is_pressing
+            || self.pending.bytes.len() >= limits::RESTING_BYTES_MAX
+            || self.pending.done.len() >= limits::RESTING_APPENDS_MAX
+            || self.want > 0
+            || self.seals_early
+            || !matches!(self.condition, Condition::Open)
+    }
+
     /// Allocated bytes that nothing stands in.
     pub(crate) fn room(&self) -> u64 {
         let here = self.active.admitted.saturating_sub(self.end);
@@ -278,6 +317,8 @@ pub(crate) struct Batch {
     pub runs: Vec<Run>,
     pub done: Vec<Done>,
     pub need: NeedLevel,
+    /// Somebody waits for what needs no sync.
+    pub is_pressing: bool,
 }
 
 /// The level that a batch must reach; starts at the lowest.
@@ -318,6 +359,7 @@ impl Batch {
         self.runs.clear();
         self.done.clear();
         self.need = NeedLevel::default();
+        self.is_pressing = false;
     }
 
     /// Each run with its bytes.

@@ -5,20 +5,25 @@
 
 use std::io;
 use std::sync::Arc;
-use std::time::Duration;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
 
 use crate::commit::Commit;
 use crate::error::JournalError;
 use crate::limits;
 use crate::options::Durability;
+use crate::pace::{Pace, Taken};
 use crate::pages::Buffer;
-use crate::state::{Batch, Condition, Shared};
+use crate::state::{Batch, Condition, Parked, Shared};
 use crate::syncer;
 
 pub(crate) struct Writer {
     shared: Arc<Shared>,
     batch: Batch,
     pub commit: Commit,
+    pace: Pace,
+    /// Appends of the batch that came late in the rest before it.
+    late: usize,
 }
 
 impl Writer {
@@ -27,6 +32,8 @@ impl Writer {
             commit: Commit::new(shared.clone()),
             shared,
             batch: Batch::default(),
+            pace: Pace::new(),
+            late: 0,
         }
     }
 
@@ -35,7 +42,9 @@ impl Writer {
         let _stopped = StopGuard(self.shared.clone());
         self.commit.may_start_thread();
         while self.wait_for_work() {
+            let began = Instant::now();
             self.pass();
+            self.rest(began);
         }
         self.commit.finish();
     }
@@ -47,11 +56,36 @@ impl Writer {
             std::mem::swap(&mut state.pending, &mut self.batch);
             state.in_flight = self.batch.bytes.len() as u64;
         }
+        if self.batch.need.0 == Durability::Disk {
+            self.pace.note(Taken {
+                appends: self.batch.done.len(),
+                sent_on: self.shared.sent_on.swap(0, Ordering::Relaxed),
+                late: std::mem::take(&mut self.late),
+            });
+        }
         let is_synced = self.commit.may_sync_at_once(&self.batch);
         let written = write(&self.shared, &self.batch, is_synced);
         self.commit.follow(&mut self.batch, written, is_synced);
         self.batch.clear();
         is_synced
+    }
+
+    /// Lets more gather before the next sync, where that is good for something.
+    fn rest(&mut self, began: Instant) {
+        let interval = self.shared.options.sync_interval;
+        if interval.is_zero() || !self.pace.rests() {
+            return;
+        }
+        let (now, until) = (Instant::now(), began + interval);
+        let mut state = self.shared.state.lock();
+        state.parked = Parked::Resting {
+            late_from: now + until.saturating_duration_since(now) / LATE_AFTER,
+            late: 0,
+        };
+        while !state.is_pressing() && !self.shared.work.wait_until(&mut state, until).timed_out() {}
+        if let Parked::Resting { late, .. } = std::mem::replace(&mut state.parked, Parked::No) {
+            self.late = late;
+        }
     }
 
     fn wait_for_work(&mut self) -> bool {
@@ -61,16 +95,16 @@ impl Writer {
             if matches!(state.condition, Condition::Poisoned(_)) {
                 return false;
             }
-            if !state.pending.is_empty() || state.want > 0 || state.seals_early {
+            if state.has_work() {
                 return true;
             }
             if !matches!(state.condition, Condition::Open) {
                 return false;
             }
             if let Some(until) = self.commit.owed_until() {
-                state.parked = true;
+                state.parked = Parked::Idle;
                 let rested = self.shared.work.wait_until(&mut state, until);
-                state.parked = false;
+                state.parked = Parked::No;
                 if rested.timed_out() {
                     return true;
                 }
@@ -81,7 +115,7 @@ impl Writer {
                 .bytes
                 .capacity()
                 .max(state.pending.bytes.capacity());
-            state.parked = true;
+            state.parked = Parked::Idle;
             if held > limits::BUFFER_KEEP_BYTES {
                 // Once after a burst, the big buffers go back; then sleep without a clock.
                 let rest = self.shared.work.wait_for(&mut state, BUFFER_REST);
@@ -92,7 +126,7 @@ impl Writer {
             } else {
                 self.shared.work.wait(&mut state);
             }
-            state.parked = false;
+            state.parked = Parked::No;
         }
     }
 }
@@ -162,6 +196,9 @@ impl Drop for StopGuard {
         self.0.notify_room();
     }
 }
+
+/// What did not come in the first part, of so many, of a rest did not come at once.
+const LATE_AFTER: u32 = 3;
 
 /// How long a burst's big buffers are kept for the next one.
 const BUFFER_REST: Duration = Duration::from_secs(2);

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::cluster::ClusterConfig;
 use crate::groups::GroupsConfig;
-use crate::limits::{MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX};
+use crate::limits::{
+    MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX, SYNC_INTERVAL_MAX,
+};
 use crate::observe::MetricsConfig;
 use crate::topic::TopicName;
 
@@ -79,6 +81,9 @@ pub struct StreamsConfig {
     pub streams: Vec<StreamPolicy>,
     /// Policy of every stream path that is not listed.
     pub default_stream: StreamDefaults,
+    /// Least time from one sync to the next while most of what arrives was sent by clients that wait
+    /// for no answer before they send the next; at most a second, and zero lets none wait.
+    pub sync_interval: HumanDuration,
     /// How long a transactional id is kept that nobody uses; zero keeps it for ever.
     pub transactional_id_expiration: HumanDuration,
     /// How long a partition knows a producer that writes nothing to it; zero is for ever.
@@ -188,6 +193,13 @@ impl StreamsConfig {
         if self.segment_bytes.0 < 4 * self.max_message_bytes.0 {
             problems.push("segment_bytes must be at least four times max_message_bytes".into());
         }
+        if self.sync_interval.0 > SYNC_INTERVAL_MAX {
+            problems.push(format!(
+                "sync_interval is {}: write at most {}",
+                self.sync_interval,
+                HumanDuration(SYNC_INTERVAL_MAX)
+            ));
+        }
         problems.extend(self.tls.problems());
         if self.authorization == Authorization::Off && !self.super_users.is_empty() {
             problems.push("super_users needs authorization = \"acl\"".to_owned());
@@ -278,6 +290,7 @@ impl Default for StreamsConfig {
             max_message_bytes: ByteSize(MESSAGE_BYTES_DEFAULT),
             retention: seven_days(),
             segment_bytes: ByteSize::mib(64),
+            sync_interval: HumanDuration(Duration::from_millis(2)),
             streams: Vec::new(),
             default_stream: StreamDefaults::default(),
             transactional_id_expiration: seven_days(),
@@ -333,10 +346,11 @@ mod tests {
     #[test]
     fn all_problems_are_told_at_once() {
         let config: StreamsConfig = serde_json::from_str(
-            r#"{"default_partitions":0,"max_message_bytes":"1GiB","streams":[{"path":"x"}]}"#,
+            r#"{"default_partitions":0,"max_message_bytes":"1GiB","streams":[{"path":"x"}],
+                "sync_interval":"2s"}"#,
         )
         .unwrap();
-        assert_eq!(config.problems().len(), 4);
+        assert_eq!(config.problems().len(), 5);
     }
 
     #[test]

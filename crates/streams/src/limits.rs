@@ -11,6 +11,9 @@ pub const PARTITIONS_PER_TOPIC_MAX: i32 = 100_000;
 /// Most partitions in one store: at most 2 KiB of memory each at rest, so about 2 GiB at worst.
 pub const PARTITIONS_MAX: u32 = 1_000_000;
 
+/// Longest rest between two syncs that can be asked for: clients wait for it.
+pub const SYNC_INTERVAL_MAX: Duration = Duration::from_secs(1);
+
 /// Producers whose sequences one partition remembers; the longest silent are forgotten first.
 /// At about 120 bytes each this is 1.2 MB for one partition.
 pub const PRODUCERS_PER_PARTITION_MAX: usize = 10_000;

@@ -412,6 +412,7 @@ fn journal_options(config: &StreamsConfig) -> JournalOptions {
         preallocate_bytes: default.preallocate_bytes.min(config.segment_bytes.0),
         pending_bytes_max: PENDING_BYTES_MAX,
         reserve_bytes: reserve_of(config),
+        sync_interval: config.sync_interval.0,
         ..default
     }
 }

@@ -54,6 +54,13 @@ pub(super) struct Timing {
     pub(super) local: Duration,
 }
 
+impl Timing {
+    /// Whether the request was one of this API.
+    pub(super) fn is_of(self, key: i16) -> bool {
+        self.api.is_some_and(|index| APIS[index].key == key)
+    }
+}
+
 /// Begins the request in `frame`: what it changes has changed on return.
 pub(super) fn begin(context: &Arc<Context>, frame: Bytes) -> Result<Begun, Ending> {
     let began = Instant::now();
@@ -173,6 +180,7 @@ fn answer_unknown_version(call: &Call) -> Result<Reply, Ending> {
 /// DescribeTopicPartitions: what describes many things at once, and waits for nothing.
 const DESCRIBING_KEYS: [i16; 6] = [3, 15, 16, 32, 35, 75];
 
+pub(super) const PRODUCE_KEY: i16 = 0;
 pub(super) const API_VERSIONS_KEY: i16 = 18;
 pub(super) const SASL_HANDSHAKE_KEY: i16 = 17;
 pub(super) const SASL_AUTHENTICATE_KEY: i16 = 36;

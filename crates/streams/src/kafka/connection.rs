@@ -23,7 +23,7 @@ use tokio_util::sync::WaitForCancellationFutureOwned;
 use tokio_util::task::TaskTracker;
 
 use super::Context;
-use super::api::{Begun, Timing};
+use super::api::{Begun, PRODUCE_KEY, Timing};
 use super::arrivals::Place;
 use super::buffers::Buffers;
 use super::lanes::LanePlace;
@@ -251,6 +251,9 @@ impl Link {
                     self.settle(answer, toll);
                 }
                 Reply::Later(answer) => {
+                    if !self.replies.is_empty() && timing.is_of(PRODUCE_KEY) {
+                        self.context.shared.streams.shared().journal.note_sent_on();
+                    }
                     let answer = match self.held.lend(waiting_bytes) {
                         None => answer,
                         Some(lent) => Box::pin(async move {

@@ -5,7 +5,7 @@ use access::Operation::{
     Read, Write,
 };
 
-use super::api::{API_VERSIONS_KEY, Api, SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY};
+use super::api::{API_VERSIONS_KEY, Api, PRODUCE_KEY, SASL_AUTHENTICATE_KEY, SASL_HANDSHAKE_KEY};
 use super::permissions::{Asks, cluster, group, topic, transactional_id};
 use super::throttle::Told;
 use super::{
@@ -20,7 +20,7 @@ use super::{
 pub(super) const APIS: &[Api] = &[
     Api {
         name: "Produce",
-        key: 0,
+        key: PRODUCE_KEY,
         told_from: 0,
         from: 3,
         to: 13,
