@@ -432,7 +432,7 @@ fn journal_options(limits: &RepositoryLimits) -> JournalOptions {
         reserve_bytes: limits.reserve_bytes.min(limits.segment_bytes / 2),
         spares_max: SPARE_SEGMENTS_MAX,
         unasked_rest: UNASKED_REST,
-        unasked_bytes: all.unasked_bytes,
+        ..all
     }
 }
 

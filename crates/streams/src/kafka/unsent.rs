@@ -311,6 +311,7 @@ const COPIED_BYTES_MAX: usize = 4_096;
 #[cfg(test)]
 mod tests {
     use std::path::Path;
+    use std::sync::atomic::{AtomicUsize, Ordering};
 
     use base::Rng;
     use journal::{Disk, Durability, Frame, JournalOptions, RealDisk, SimDisk};
@@ -394,6 +395,27 @@ mod tests {
         drop(socket);
         assert!(reading.await.unwrap() == expected, "seed {seed}");
         journal.close().unwrap();
+    }
+
+    #[tokio::test]
+    async fn others_have_their_turn_after_so_many_bytes_and_not_before() {
+        let turns = Arc::new(AtomicUsize::new(0));
+        let others = Arc::clone(&turns);
+        let other = tokio::spawn(async move {
+            loop {
+                others.fetch_add(1, Ordering::Relaxed);
+                tokio::task::yield_now().await;
+            }
+        });
+        let mut turn = Turn::default();
+        for expected in 1..4 {
+            for _ in 0..4 {
+                assert_eq!(turns.load(Ordering::Relaxed), expected - 1);
+                turn.spend(SENT_IN_TURN_BYTES_MAX / 4).await;
+            }
+            assert_eq!(turns.load(Ordering::Relaxed), expected);
+        }
+        other.abort();
     }
 
     #[tokio::test]

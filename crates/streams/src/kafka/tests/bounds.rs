@@ -3,7 +3,9 @@
 use std::time::Duration;
 
 use kafka_protocol::messages::list_offsets_request::{ListOffsetsPartition, ListOffsetsTopic};
+use kafka_protocol::messages::metadata_request::MetadataRequestTopic;
 use kafka_protocol::messages::*;
+use kafka_protocol::protocol::StrBytes;
 
 use super::client::{
     Client, RECORD_TIME_MS, Server, batch, fetch, fetched, metadata, produce, wire,
@@ -28,6 +30,37 @@ async fn a_fetch_waits_for_no_more_than_its_answer_may_have() {
         let (code, records) = fetched(&answer.expect("the fetch waits for what cannot come"));
         assert_eq!(code, 0);
         assert!(!records.is_empty());
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn what_describes_much_keeps_its_place_among_the_answers() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    // So long that it is begun aside; what comes behind it is not, and one of them waits.
+    let names: Vec<String> = (0..3_000)
+        .map(|number| format!("absent-{number}"))
+        .collect();
+    let topics = names.iter().map(|name| {
+        let name = TopicName(StrBytes::from_string(name.clone()));
+        MetadataRequestTopic::default().with_name(Some(name))
+    });
+    let long = MetadataRequest::default()
+        .with_topics(Some(topics.collect()))
+        .with_allow_auto_topic_creation(false);
+    for _ in 0..3 {
+        let sent = [
+            client.send(9, &long).await,
+            client.send(9, &produce("t", 0, -1, batch(&["v"]))).await,
+            client.send(9, &metadata("t")).await,
+        ];
+        let (described, answer) = client.receive::<MetadataRequest>(9).await;
+        let (produced, _) = client.receive::<ProduceRequest>(9).await;
+        let (last, _) = client.receive::<MetadataRequest>(9).await;
+        assert_eq!([described, produced, last], sent);
+        assert_eq!(answer.topics.len(), names.len());
     }
     server.stop().await;
 }
