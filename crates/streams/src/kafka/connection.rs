@@ -180,12 +180,8 @@ impl Link {
                 }
                 Event::Readable(Err(error)) => return Err(error.into()),
                 Event::Answered(answer) => {
-                    let begun = self.replies.pop_front();
-                    let (toll, timing) = begun.map(|begun| (begun.toll, begun.timing)).unzip();
-                    if let Some(timing) = timing {
-                        self.note_answer(timing);
-                    }
-                    self.settle(answer?, toll.flatten());
+                    self.answered(answer?);
+                    self.collect_finished().await?;
                     self.hold();
                 }
                 Event::Unmuted => self.muted_until = None,
@@ -321,6 +317,34 @@ impl Link {
                 self.queued_bytes -= answer.held_bytes();
                 self.note_answer(begun.timing);
                 self.settle(answer, begun.toll);
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes the answer that the front has waited for.
+    fn answered(&mut self, answer: Answer) {
+        let begun = self.replies.pop_front();
+        let (toll, timing) = begun.map(|begun| (begun.toll, begun.timing)).unzip();
+        if let Some(timing) = timing {
+            self.note_answer(timing);
+        }
+        self.settle(answer, toll.flatten());
+    }
+
+    /// Takes the answers behind the front that are there as well, so that all are sent at once: what
+    /// one sync has made durable is answered together.
+    async fn collect_finished(&mut self) -> Result<(), Ending> {
+        while self.unsent.bytes() < UNSENT_BYTES_MAX
+            && let Some(Begun {
+                reply: Reply::Later(answer),
+                ..
+            }) = self.replies.front_mut()
+        {
+            let polled = std::future::poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
+            match polled {
+                Poll::Ready(answer) => self.answered(answer?),
+                Poll::Pending => break,
             }
         }
         Ok(())
