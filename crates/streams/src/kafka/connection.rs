@@ -181,7 +181,7 @@ impl Link {
                 Event::Readable(Err(error)) => return Err(error.into()),
                 Event::Answered(answer) => {
                     self.answered(answer?);
-                    self.collect_finished().await?;
+                    self.collect_finished(socket).await?;
                     self.hold();
                 }
                 Event::Unmuted => self.muted_until = None,
@@ -334,7 +334,7 @@ impl Link {
 
     /// Takes the answers behind the front that are there as well, so that all are sent at once: what
     /// one sync has made durable is answered together.
-    async fn collect_finished(&mut self) -> Result<(), Ending> {
+    async fn collect_finished(&mut self, socket: &mut Socket) -> Result<(), Ending> {
         while self.unsent.bytes() < UNSENT_BYTES_MAX
             && let Some(Begun {
                 reply: Reply::Later(answer),
@@ -343,7 +343,12 @@ impl Link {
         {
             let polled = std::future::poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
             match polled {
-                Poll::Ready(answer) => self.answered(answer?),
+                Poll::Ready(Ok(answer)) => self.answered(answer),
+                Poll::Ready(Err(ending)) => {
+                    // Those before it are true all the same.
+                    self.send(socket).await?;
+                    return Err(ending);
+                }
                 Poll::Pending => break,
             }
         }
