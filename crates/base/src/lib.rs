@@ -6,6 +6,7 @@
 mod clock;
 mod exposition;
 mod histogram;
+mod nesting;
 mod output;
 mod report;
 mod rfc3339;
@@ -16,6 +17,7 @@ mod units;
 pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
 pub use exposition::{Exposition, Family, MetricKind};
 pub use histogram::{Histogram, HistogramReading};
+pub use nesting::nests_too_deep;
 pub use output::still_read;
 pub use report::report;
 pub use rfc3339::{format_rfc3339, parse_rfc3339};

@@ -84,6 +84,10 @@ pub fn read(text: &[u8]) -> Result<(FlowShape, Value), FleetError> {
         validate_json(&flow)?;
         return Ok((FlowShape::Json, flow));
     }
+    if let Some((line, column)) = base::nests_too_deep(text) {
+        let place = format!("line {line} column {column}");
+        return Err(bad(place, "its brackets nest too deep"));
+    }
     let flow: Value = serde_yaml_ng::from_str(text).map_err(|error| {
         let place = error.location().map_or_else(
             || "the text".to_owned(),

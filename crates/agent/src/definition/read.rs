@@ -92,7 +92,7 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Option<RawFlow> {
     let value: Result<Value, String> = if is_json {
         serde_json::from_str(text).map_err(|error| error.to_string())
     } else {
-        serde_yaml_ng::from_str(text).map_err(|error| error.to_string())
+        parse_yaml(text)
     };
     let value = match value {
         Ok(value) => value,
@@ -108,6 +108,16 @@ pub(super) fn read(text: &str, problems: &mut Problems) -> Option<RawFlow> {
     } else {
         read_yaml(&root, problems)
     }
+}
+
+/// Parses YAML that anybody may have written.
+pub(super) fn parse_yaml(text: &str) -> Result<Value, String> {
+    if let Some((line, column)) = base::nests_too_deep(text) {
+        return Err(format!(
+            "brackets nest too deep at line {line} column {column}"
+        ));
+    }
+    serde_yaml_ng::from_str(text).map_err(|error| error.to_string())
 }
 
 fn read_yaml(root: &Node<'_>, problems: &mut Problems) -> Option<RawFlow> {

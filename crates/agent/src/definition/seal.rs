@@ -6,6 +6,7 @@
 use serde_yaml_ng::{Mapping, Value};
 
 use super::node::scalar;
+use super::read::parse_yaml;
 use crate::parameters::{SecretKey, secret};
 use crate::processors::{self, PropertyKind};
 use crate::services;
@@ -18,7 +19,7 @@ pub fn seal(text: &str, key: &SecretKey) -> Result<Option<String>, String> {
     let mut value: Value = if is_json {
         serde_json::from_str(text).map_err(|error| error.to_string())?
     } else {
-        serde_yaml_ng::from_str(text).map_err(|error| error.to_string())?
+        parse_yaml(text)?
     };
     let mut sealed = 0;
     walk(&mut value, key, &mut sealed)?;
