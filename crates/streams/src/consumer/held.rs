@@ -73,6 +73,13 @@ impl Held {
         self.partition.index() == index && self.topic == *topic
     }
 
+    /// Whether the store still has it; another topic of its name is not it.
+    pub(super) fn is_in(&self, streams: &Streams) -> bool {
+        let found = streams.topic_by_name(&self.topic);
+        let found = found.and_then(|topic| topic.partition(self.index()).cloned());
+        found.is_some_and(|partition| Arc::ptr_eq(&partition, &self.partition))
+    }
+
     pub(super) fn topic(&self) -> &TopicName {
         &self.topic
     }

@@ -154,6 +154,16 @@ impl EmbeddedConsumer {
         Ok(records)
     }
 
+    /// Where it is in what it has read, of topics that are still there.
+    fn polled(&self) -> Vec<(TopicName, i32, i64, String)> {
+        let polled = self.held.iter().filter_map(|held| {
+            let position = held.polled_position()?;
+            let is_there = held.is_in(&self.streams);
+            is_there.then(|| (held.topic().clone(), held.index(), position, String::new()))
+        });
+        polled.collect()
+    }
+
     fn held_of(&self, topic: &TopicName, partition: i32) -> Result<Held, StreamsError> {
         let isolation = self.config.isolation;
         Held::new(&self.streams, topic, partition, isolation, &self.notify)
@@ -270,13 +280,8 @@ impl Consumer for EmbeddedConsumer {
                 reason: GroupError::IllegalGeneration,
             });
         }
-        let offsets = offsets.unwrap_or_else(|| {
-            let polled = self.held.iter().filter_map(|held| {
-                let position = held.polled_position()?;
-                Some((held.topic().clone(), held.index(), position, String::new()))
-            });
-            polled.collect()
-        });
+        let is_asked = offsets.is_some();
+        let mut offsets = offsets.unwrap_or_else(|| self.polled());
         if offsets.is_empty() {
             return Ok(Vec::new());
         }
@@ -299,20 +304,25 @@ impl Consumer for EmbeddedConsumer {
             }
         }
         let at = self.streams.clock().now();
-        let commits: Vec<OffsetCommit> = offsets
-            .iter()
-            .map(|(topic, partition, offset, metadata)| OffsetCommit {
-                topic: topic.clone(),
-                partition: *partition,
-                offset: *offset,
-                leader_epoch: -1,
-                metadata: metadata.clone(),
-                at,
-            })
-            .collect();
         let wait = loop {
-            match self.streams.commit_offsets(&group, commits.clone()) {
+            let commits = offsets
+                .iter()
+                .map(|(topic, partition, offset, metadata)| OffsetCommit {
+                    topic: topic.clone(),
+                    partition: *partition,
+                    offset: *offset,
+                    leader_epoch: -1,
+                    metadata: metadata.clone(),
+                    at,
+                });
+            match self.streams.commit_offsets(&group, commits.collect()) {
                 Err(StreamsError::Busy) => self.streams.room(COMMIT_ROOM_BYTES).await,
+                // It went after it was looked for.
+                Err(StreamsError::UnknownTopic(_) | StreamsError::UnknownPartition { .. })
+                    if !is_asked =>
+                {
+                    offsets = self.polled();
+                }
                 outcome => break outcome?,
             }
         };

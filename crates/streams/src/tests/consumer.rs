@@ -126,3 +126,32 @@ async fn a_commit_without_a_poll_is_that_of_the_newest_generation() {
     let committed = first.commit(None).await.unwrap();
     assert_eq!(committed, [(name("t"), 1 - given_up, 1)]);
 }
+
+#[tokio::test]
+async fn what_was_read_of_a_topic_that_is_gone_keeps_no_other_offset_from_being_committed() {
+    let streams = open(&SimDisk::new(11));
+    for topic in ["gone", "new", "stays"] {
+        append(&create(&streams, topic, 1).await.partitions()[0], "v").await;
+    }
+    let config = ConsumerConfig {
+        auto_offset_reset: OffsetReset::Earliest,
+        ..ConsumerConfig::in_group("g", "test")
+    };
+    let mut consumer = streams.store().consumer(config).await.unwrap();
+    let all = ["gone", "new", "stays"].map(|topic| (name(topic), 0));
+    consumer.assign(all.to_vec()).await.unwrap();
+    let records = consumer.poll(Duration::from_secs(60), 1_000).await.unwrap();
+    assert_eq!(records.len(), 3);
+    for topic in ["gone", "new"] {
+        streams.store().delete_topic(&name(topic)).await.unwrap();
+    }
+    // Another topic of the same name was not read.
+    create(&streams, "new", 1).await;
+    let committed = consumer.commit(None).await.unwrap();
+    assert_eq!(committed, [(name("stays"), 0, 1)]);
+    assert_eq!(streams.committed_offset("g", &name("new"), 0), None);
+    // Who asks for one by name hears that it is gone.
+    let gone = vec![(name("gone"), 0, 1, String::new())];
+    let refused = consumer.commit(Some(gone)).await;
+    assert!(matches!(refused, Err(StreamsError::UnknownTopic(_))));
+}
