@@ -132,6 +132,7 @@ impl Journal {
         if done.os.is_some() || done.disk.is_some() {
             state.pending.done.push(done);
         }
+        state.note_append();
         shared.wake_writer(state);
         Ok(Placed { first, end })
     }

@@ -40,7 +40,8 @@ pub struct JournalOptions {
     pub unasked_bytes: u64,
     /// While most appends come from callers who wait for no answer before they send the next (see
     /// [`Journal::note_sent_on`](crate::Journal::note_sent_on)), a sync begins no sooner than so long
-    /// after the one before; zero lets none rest. What needs no sync does not wait for one.
+    /// after the one before, nor the writing of what is to be synced; zero lets none rest. An append
+    /// that needs no sync, and of which somebody waits to hear, ends a rest.
     pub sync_interval: Duration,
 }
 

@@ -66,13 +66,10 @@ impl Shared {
     }
 
     pub(crate) fn wake_writer(&self, mut state: MutexGuard<'_, State>) {
-        let is_called = match &mut state.parked {
+        let is_called = match state.parked {
             Parked::No => false,
             Parked::Idle => true,
-            Parked::Resting { late_from, late } => {
-                *late += usize::from(Instant::now() >= *late_from);
-                state.is_pressing()
-            }
+            Parked::Resting { .. } => state.is_pressing(),
         };
         if is_called {
             state.parked = Parked::No;
@@ -282,6 +279,13 @@ impl State {
         self.pending.bytes.extend_from_slice(&seal.seal(0));
         self.end = next.first();
         self.active = next;
+    }
+
+    /// Counts an append that came late in a rest.
+    pub(crate) fn note_append(&mut self) {
+        if let Parked::Resting { late_from, late } = &mut self.parked {
+            *late += usize::from(Instant::now() >= *late_from);
+        }
     }
 
     pub(crate) fn place(&mut self, frames: &[Frame<'_>], crcs: &PayloadCrcs, bytes: u64) {
