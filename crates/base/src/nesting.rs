@@ -21,7 +21,7 @@ pub fn nests_too_deep(text: &str) -> Option<(usize, usize)> {
     Some((line, before[line_start..].chars().count() + 1))
 }
 
-/// A few milliseconds of scanning.
+/// Less than a tenth of a second of scanning.
 const NESTING_MAX: usize = 4_096;
 
 #[cfg(test)]

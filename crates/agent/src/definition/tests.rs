@@ -499,6 +499,16 @@ fn what_json_carries_beyond_a_flow_is_noted_with_its_path() {
     }
 }
 
+#[test]
+fn yaml_that_nests_too_deep_is_refused_before_it_is_parsed() {
+    let deep = format!("Processors: {}", "[".repeat(100_000));
+    let problems = Flow::parse(&deep).unwrap_err().to_string();
+    assert!(
+        problems.contains("brackets nest too deep at line 1 column 4109"),
+        "{problems}"
+    );
+}
+
 fn flow(properties: &str, relationship: &str) -> String {
     format!(
         "MiNiFi Config Version: 3
