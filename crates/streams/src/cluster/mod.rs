@@ -24,6 +24,7 @@ mod fenced;
 mod groups;
 mod keyed;
 mod ledger;
+mod memory;
 mod once;
 mod retention;
 mod round;
@@ -94,6 +95,7 @@ impl Cluster {
     /// `Refused` when librdkafka does not take the configuration, `Storage` when `dir` cannot be
     /// written; the operator's fault, no retry helps.
     pub fn open(dir: &Path, config: StreamsConfig) -> Result<Arc<Self>, StreamsError> {
+        memory::keep_freed();
         let transactional_id = format!("thalweg.{}", installation(dir)?);
         let batch_bytes_max = config.max_message_bytes.0;
         let calls = Calls::new(config.kafka.clone(), Trouble::default())?;

@@ -35,9 +35,9 @@ pub const EXPERIMENT: Experiment = Experiment {
         protocol. Before Kafka: one proxy before Apache Kafka 4.3.1 (one node in KRaft mode, its \
         defaults, warmed up), beside librdkafka's producer alone on the same Kafka in the same run \
         (acks=all, linger 5 ms, batches), which is the native client. Reads: a topic of 100 B \
-        records, read whole by one session. CPU is user and system time of proxies and of our store, \
-        not of Kafka. Published figures: the MapR article on its REST proxy; of Strimzi and Karapace, \
-        measured once on two busy cores.",
+        records, read whole by one session; before Kafka beside librdkafka's consumer. CPU is user \
+        and system time of proxies and of our store, not of Kafka. Published figures: the MapR article \
+        on its REST proxy; of Strimzi and Karapace, measured once on two busy cores.",
     peer: None,
     measures,
     run,
@@ -51,7 +51,8 @@ fn measures() -> Vec<Measure> {
         Measure::new(DISK_WRITE, "MB/s"),
     ];
     measures.extend(LOADS.iter().flat_map(Load::measures));
-    measures.extend(reads::measures());
+    measures.extend(reads::measures(&reads::EMBEDDED));
+    measures.extend(reads::measures(&reads::BEFORE_KAFKA));
     measures.push(Measure::new(MEMORY, "MiB"));
     measures.extend([
         Measure::new(NATIVE_SMALL, "records/s").detail(),
@@ -137,12 +138,7 @@ impl Bench<'_> {
             kafka: store.address.clone(),
         };
         self.loads(Behind::Embedded, &front)?;
-        if self.setting.wants(reads::NAME) {
-            let values = self
-                .runtime
-                .block_on(reads::run(&front, self.setting.quick))?;
-            self.outcome.values.extend(values);
-        }
+        self.reads(&reads::EMBEDDED, &front, |_| Ok(None))?;
         // A server that has worked, not one that just began: its pools and timers are there.
         let rest = if self.setting.quick { 1_000 } else { 20_000 };
         std::thread::sleep(Duration::from_millis(rest));
@@ -175,7 +171,8 @@ impl Bench<'_> {
     }
 
     fn before_kafka(&mut self) -> Result<(), LabError> {
-        if self.chosen(Behind::Kafka).is_empty() {
+        let reads = &reads::BEFORE_KAFKA;
+        if self.chosen(Behind::Kafka).is_empty() && !self.setting.wants(reads.name) {
             return Ok(());
         }
         let folder = self.setting.folder();
@@ -211,6 +208,15 @@ impl Bench<'_> {
             kafka: store.address.clone(),
         };
         self.loads(Behind::Kafka, &front)?;
+        if !self.setting.quick {
+            self.reads(reads, &front, |records| {
+                let read = || tool.consume(&front.kafka, reads::TOPIC, 1, records, folder);
+                // The first compiles the hot paths, the second counts.
+                read()?;
+                let done = read()?;
+                Ok(Some(done.records as f64 / done.seconds))
+            })?;
+        }
         front.stop()?;
         let data = store.data.clone();
         store.process.stop()?;
@@ -254,6 +260,26 @@ impl Bench<'_> {
                 wire.delete_topic(&topic).await
             })?;
         }
+        Ok(())
+    }
+
+    /// Fills a topic and reads it; `native` is another client that does, and says at what rate.
+    fn reads(
+        &mut self,
+        rows: &reads::Rows,
+        front: &Front<'_>,
+        native: impl FnOnce(u64) -> Result<Option<f64>, LabError>,
+    ) -> Result<(), LabError> {
+        if !self.setting.wants(rows.name) {
+            return Ok(());
+        }
+        eprintln!("rest-proxy: {}", rows.name);
+        let records = reads::records(self.setting.quick);
+        self.runtime.block_on(reads::fill(front, records))?;
+        let native_rate = native(records as u64)?;
+        let reading = reads::run(rows, front, records, native_rate);
+        let values = self.runtime.block_on(reading)?;
+        self.outcome.values.extend(values);
         Ok(())
     }
 

@@ -10,29 +10,86 @@ use crate::experiment::{LabError, Measure};
 use crate::http::{Call, Calls, Link};
 use crate::wire::{NewTopic, Wire};
 
-/// What is measured of reading.
-pub fn measures() -> Vec<Measure> {
-    vec![
-        Measure::new(V2_RATE, "records/s"),
-        Measure::new(V2_CPU, "µs"),
-        Measure::new(V3_RATE, "records/s"),
-        Measure::new(V3_CPU, "µs"),
-        Measure::new(WAITING, "ms")
-            .at_most(20.0)
-            .reference("Karapace 6.2, which waits the time-out out", 2_900.0),
-    ]
+/// The rows of what stands behind the proxy.
+pub struct Rows {
+    /// What of the experiment these are, where only parts of it are run.
+    pub name: &'static str,
+    instance: [&'static str; 2],
+    version_3: [&'static str; 2],
+    waiting: &'static str,
+    /// Shares of what a native client reads, by the same two ways.
+    of_native: Option<[&'static str; 2]>,
 }
 
-/// Fills a topic and reads it whole, by each of the two ways.
-pub async fn run(front: &Front<'_>, is_quick: bool) -> Result<Vec<(String, f64)>, LabError> {
+/// The embedded store behind.
+pub const EMBEDDED: Rows = Rows {
+    name: "reads",
+    instance: [
+        "read by an instance, 100 B: rate",
+        "read by an instance, 100 B: CPU per record",
+    ],
+    version_3: [
+        "read by version 3, 100 B: rate",
+        "read by version 3, 100 B: CPU per record",
+    ],
+    waiting: "a read whose records are there: p50",
+    of_native: None,
+};
+
+/// Apache Kafka behind.
+pub const BEFORE_KAFKA: Rows = Rows {
+    name: "before Kafka: reads",
+    instance: [
+        "before Kafka: read by an instance, 100 B: rate",
+        "before Kafka: read by an instance, 100 B: CPU per record",
+    ],
+    version_3: [
+        "before Kafka: read by version 3, 100 B: rate",
+        "before Kafka: read by version 3, 100 B: CPU per record",
+    ],
+    waiting: "before Kafka: a read whose records are there: p50",
+    of_native: Some([
+        "before Kafka: read by an instance, 100 B: of a native client's rate",
+        "before Kafka: read by version 3, 100 B: of a native client's rate",
+    ]),
+};
+
+/// What is measured of reading.
+pub fn measures(rows: &Rows) -> Vec<Measure> {
+    let mut measures = Vec::new();
+    for (nth, [rate, cpu]) in [rows.instance, rows.version_3].into_iter().enumerate() {
+        measures.push(Measure::new(rate, "records/s"));
+        measures.push(Measure::new(cpu, "µs"));
+        if let Some(of_native) = rows.of_native {
+            measures.push(Measure::new(of_native[nth], "%").at_least(90.0));
+        }
+    }
+    let karapace = "Karapace 6.2, which waits the time-out out";
+    let waiting = Measure::new(rows.waiting, "ms").at_most(20.0);
+    measures.push(waiting.reference(karapace, 2_900.0));
+    measures
+}
+
+/// How many records are read.
+pub fn records(is_quick: bool) -> usize {
+    if is_quick { 100_000 } else { 1_000_000 }
+}
+
+/// Reads the filled topic whole, by each of the two ways; `native_rate` is what another client
+/// reached with it, in records a second.
+pub async fn run(
+    rows: &Rows,
+    front: &Front<'_>,
+    records: usize,
+    native_rate: Option<f64>,
+) -> Result<Vec<(String, f64)>, LabError> {
     let address = front.proxies[0].address;
-    let records = if is_quick { 100_000 } else { 1_000_000 };
-    fill(front, address, records).await?;
     let mut values = Vec::new();
-    for (read, rate_row, cpu_row) in [
-        (Way::Instance, V2_RATE, V2_CPU),
-        (Way::Version3, V3_RATE, V3_CPU),
-    ] {
+    let ways = [
+        (Way::Instance, rows.instance),
+        (Way::Version3, rows.version_3),
+    ];
+    for (nth, (read, [rate_row, cpu_row])) in ways.into_iter().enumerate() {
         let (began, before) = (Instant::now(), front.cpu()?);
         match read {
             Way::Instance => read_by_instance(address, records).await?,
@@ -42,8 +99,11 @@ pub async fn run(front: &Front<'_>, is_quick: bool) -> Result<Vec<(String, f64)>
         let rate = records as f64 / began.elapsed().as_secs_f64();
         values.push((rate_row.to_owned(), rate));
         values.push((cpu_row.to_owned(), cpu * 1e6 / records as f64));
+        if let (Some(of_native), Some(native)) = (rows.of_native, native_rate) {
+            values.push((of_native[nth].to_owned(), rate / native * 100.0));
+        }
     }
-    values.push((WAITING.to_owned(), first_read(address).await?));
+    values.push((rows.waiting.to_owned(), first_read(address).await?));
     Ok(values)
 }
 
@@ -52,11 +112,16 @@ enum Way {
     Version3,
 }
 
-async fn fill(front: &Front<'_>, address: SocketAddr, records: usize) -> Result<(), LabError> {
+/// Makes the topic and fills it.
+pub async fn fill(front: &Front<'_>, records: usize) -> Result<(), LabError> {
     let topic = NewTopic {
         name: TOPIC.to_owned(),
         partitions: 1,
-        configs: vec![("thalweg.durability", "os")],
+        configs: match front.store {
+            Some(_) => vec![("thalweg.durability", "os")],
+            // Kafka knows no durability of a topic.
+            None => Vec::new(),
+        },
     };
     Wire::connect(&front.kafka)
         .await?
@@ -69,7 +134,7 @@ async fn fill(front: &Front<'_>, address: SocketAddr, records: usize) -> Result<
         &body(FILL_RECORDS, 100),
     );
     let calls = Calls {
-        addresses: vec![address],
+        addresses: vec![front.proxies[0].address],
         calls: vec![call; 4],
         keep: true,
         pause: Duration::ZERO,
@@ -186,28 +251,11 @@ async fn ask(link: &mut Link, call: &Call) -> Result<Value, LabError> {
 
 /// How often a pattern stands in a text: reading whole answers as JSON would cost more than serving.
 fn occurrences(text: &[u8], pattern: &[u8]) -> usize {
-    let mut count = 0;
-    let mut rest = text;
-    while let Some(at) = rest.iter().position(|byte| *byte == pattern[0]) {
-        rest = &rest[at..];
-        if rest.starts_with(pattern) {
-            count += 1;
-        }
-        rest = &rest[1..];
-    }
-    count
+    memchr::memmem::find_iter(text, pattern).count()
 }
 
-/// What of the experiment these are, where only parts of it are run.
-pub const NAME: &str = "reads";
-
-const V2_RATE: &str = "read by an instance, 100 B: rate";
-const V2_CPU: &str = "read by an instance, 100 B: CPU per record";
-const V3_RATE: &str = "read by version 3, 100 B: rate";
-const V3_CPU: &str = "read by version 3, 100 B: CPU per record";
-const WAITING: &str = "a read whose records are there: p50";
-
-const TOPIC: &str = "to-be-read";
+/// The topic that is read.
+pub const TOPIC: &str = "to-be-read";
 const JSON: &str = "application/vnd.kafka.json.v2+json";
 const PLAIN: &str = "application/json";
 const FILL_RECORDS: usize = 1_000;
