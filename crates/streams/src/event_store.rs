@@ -434,7 +434,7 @@ pub struct Placed {
 }
 
 /// How a consumer is to behave.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConsumerConfig {
     /// Its group; none for a consumer that is only assigned partitions and commits nothing.
     pub group: Option<String>,

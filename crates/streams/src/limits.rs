@@ -165,6 +165,13 @@ pub const CLUSTER_LEDGERS_MAX: usize = 10_000;
 /// Topics of an external cluster whose partitions are remembered: others are asked for again.
 pub const CLUSTER_TOPICS_KNOWN_MAX: usize = 10_000;
 
+/// Readers of a cluster that were let go and are kept for who goes on: each holds what it has read
+/// ahead.
+pub const CLUSTER_READERS_KEPT_MAX: usize = 8;
+
+/// How long they are kept: who reads on comes at once, or after a look at what it has.
+pub const CLUSTER_READERS_KEPT_FOR: Duration = Duration::from_secs(5);
+
 /// How often the topics of an external cluster are looked at that keep more than their tenants want
 /// kept: the cluster's own clients make topics, and its looks at what is too old are minutes apart.
 pub const CLUSTER_RETENTION_LOOK: Duration = Duration::from_secs(60);

@@ -8,6 +8,7 @@
 //! A poll that is given up loses nothing: its only wait is for the first record, and that one is
 //! handed over in the same step that ends the wait.
 
+mod going_on;
 mod resting;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
@@ -20,7 +21,7 @@ use async_trait::async_trait;
 use base::UnixMillis;
 use bytes::Bytes;
 use parking_lot::Mutex;
-use rdkafka::config::{FromClientConfigAndContext, RDKafkaLogLevel};
+use rdkafka::config::RDKafkaLogLevel;
 use rdkafka::consumer::{
     BaseConsumer, CommitMode, Consumer as _, ConsumerContext, Rebalance, RebalanceProtocol,
     StreamConsumer,
@@ -33,6 +34,7 @@ use tokio::time::Instant;
 
 use super::calls::{self, Calls, Trouble};
 use super::error::{self, About};
+use super::readers::Readers;
 use super::topics::Topics;
 use crate::error::StreamsError;
 use crate::event_store::{Consumer, ConsumerConfig, Isolation, OffsetReset, SeekTo};
@@ -41,16 +43,20 @@ use crate::limits::{CLUSTER_PREFETCH_KBYTES, CONSUMER_PARTITIONS_MAX};
 use crate::record::ConsumedRecord;
 use crate::topic::TopicName;
 
-type Place = (TopicName, i32);
-type Client = StreamConsumer<Member>;
+pub(super) type Place = (TopicName, i32);
+pub(super) type Client = StreamConsumer<Member>;
 
 /// A consumer of the cluster.
 pub(super) struct ClusterConsumer {
     topics: Topics,
     calls: Calls,
     config: ConsumerConfig,
-    /// None only after it was closed.
+    /// Where its client goes, and may come from, when it is in no group.
+    readers: Readers,
+    /// None after it was closed, and, of one without a group, before it is needed.
     client: Option<Arc<Client>>,
+    /// Whether reading ended in an error: nobody goes on with its client.
+    has_failed: bool,
     member: Member,
     mode: Mode,
     positions: BTreeMap<Place, Position>,
@@ -112,6 +118,7 @@ impl ClusterConsumer {
         topics: Topics,
         calls: Calls,
         config: ConsumerConfig,
+        readers: Readers,
     ) -> Result<Self, StreamsError> {
         let member = Member {
             held: Arc::default(),
@@ -120,24 +127,24 @@ impl ClusterConsumer {
             rests: Arc::default(),
             trouble: calls.trouble().clone(),
         };
-        let properties = properties(&calls, &config);
-        let context = member.clone();
-        let about = About::Cluster;
-        let made = calls.blocking(about, move |_, _| {
-            Client::from_config_and_context(&properties, context)
-        });
-        let client = Arc::new(made.await?);
-        Ok(ClusterConsumer {
+        let is_in_group = config.group.is_some();
+        let mut consumer = ClusterConsumer {
             topics,
             calls,
             config,
-            client: Some(client),
+            readers,
+            client: None,
+            has_failed: false,
             member,
             mode: Mode::Nothing,
             positions: BTreeMap::new(),
             kept: VecDeque::new(),
             tended: 0,
-        })
+        };
+        if is_in_group {
+            consumer.ready().await?;
+        }
+        Ok(consumer)
     }
 
     fn client(&self) -> Result<Arc<Client>, StreamsError> {
@@ -173,13 +180,14 @@ impl ClusterConsumer {
 
     /// Has the client read from our positions, which are worked out first where they are not known.
     async fn place(&mut self) -> Result<(), StreamsError> {
-        if self.mode != (Mode::Assigned { is_placed: false }) {
+        if self.mode != (Mode::Assigned { is_placed: false }) || self.goes_on() {
             return Ok(());
         }
+        let client = self.ready().await?;
         let ranges = self.ranges().await?;
         let committed = self.committed().await?;
         let reset = self.config.auto_offset_reset;
-        let mut list = TopicPartitionList::with_capacity(self.positions.len());
+        let (mut first, mut behind) = (TopicPartitionList::new(), TopicPartitionList::new());
         let mut settled = BTreeMap::new();
         for (place, position) in &self.positions {
             let (start, end) = ranges.get(place).copied().unwrap_or((0, 0));
@@ -201,15 +209,27 @@ impl ClusterConsumer {
             };
             let (topic, partition) = place;
             let at = Offset::Offset(next);
+            let list = match next < end {
+                true => &mut first,
+                false => &mut behind,
+            };
             let added = list.add_partition_offset(topic.wire_name(), *partition, at);
             self.calls.judged(About::Cluster, added)?;
             settled.insert(place.clone(), next);
         }
-        let client = self.client()?;
         let assigned = self.calls.blocking(About::Cluster, move |_, _| {
             // What the client read ahead from the old positions must be gone before the new ones.
             client.unassign()?;
-            client.assign(&list)
+            // A request for partitions that have nothing waits for records; none is to be sent
+            // before those that have some are asked for too.
+            match (first.count(), behind.count()) {
+                (0, _) => client.assign(&behind),
+                (_, 0) => client.assign(&first),
+                _ => {
+                    client.assign(&first)?;
+                    client.incremental_assign(&behind)
+                }
+            }
         });
         assigned.await?;
         for (place, next) in settled {
@@ -419,8 +439,8 @@ impl Consumer for ClusterConsumer {
         for (topic, partition) in &partitions {
             self.topics.check(topic, *partition).await?;
         }
-        let client = self.client()?;
         if self.mode == Mode::Subscribed {
+            let client = self.client()?;
             let left = self.calls.blocking(About::Cluster, move |_, _| {
                 client.unsubscribe();
                 Ok(())
@@ -454,7 +474,7 @@ impl Consumer for ClusterConsumer {
         self.place().await?;
         self.tended = 0;
         self.wake().await?;
-        let client = self.client()?;
+        let client = self.ready().await?;
         let (mut records, mut left) = (Vec::new(), max_bytes.max(1));
         let mut trouble = None;
         loop {
@@ -484,12 +504,15 @@ impl Consumer for ClusterConsumer {
                     }
                 }
                 Some(Err(KafkaError::PartitionEOF(partition))) => self.note_end(partition),
-                Some(Err(error)) => match self.read_error(&error) {
-                    None => {}
-                    Some(error @ StreamsError::Unavailable(_)) => trouble = Some(error),
-                    Some(error) if records.is_empty() => return Err(error),
-                    Some(_) => return Ok(records),
-                },
+                Some(Err(error)) => {
+                    self.has_failed = true;
+                    match self.read_error(&error) {
+                        None => {}
+                        Some(error @ StreamsError::Unavailable(_)) => trouble = Some(error),
+                        Some(error) if records.is_empty() => return Err(error),
+                        Some(_) => return Ok(records),
+                    }
+                }
             }
         }
     }
@@ -573,6 +596,10 @@ impl Consumer for ClusterConsumer {
     }
 
     async fn close(mut self: Box<Self>) -> Result<(), StreamsError> {
+        if self.config.group.is_none() {
+            self.let_go();
+            return Ok(());
+        }
         let Some(client) = self.client.take() else {
             return Ok(());
         };
@@ -586,12 +613,7 @@ impl Consumer for ClusterConsumer {
 
 impl Drop for ClusterConsumer {
     fn drop(&mut self) {
-        // Leaving the group waits for the cluster, so it is done where waiting is allowed.
-        if let Some(client) = self.client.take()
-            && let Ok(runtime) = tokio::runtime::Handle::try_current()
-        {
-            runtime.spawn_blocking(move || drop(client));
-        }
+        self.let_go();
     }
 }
 

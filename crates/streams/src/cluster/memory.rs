@@ -22,7 +22,11 @@ fn keep_freed_by_glibc() {
     for (name, value) in settings {
         // SAFETY: the call takes two numbers and may be made at any time, from any thread.
         if unsafe { libc::mallopt(name, value) } != 1 {
-            tracing::debug!(name, value, "the C library does not take a setting of its memory");
+            tracing::debug!(
+                name,
+                value,
+                "the C library does not take a setting of its memory"
+            );
         }
     }
 }
@@ -65,6 +69,9 @@ mod tests {
             faults() - before
         });
         let pages = faults.join().unwrap();
-        assert!(pages < 1_000, "{pages} pages were taken anew, of some 11,000");
+        assert!(
+            pages < 1_000,
+            "{pages} pages were taken anew, of some 11,000"
+        );
     }
 }

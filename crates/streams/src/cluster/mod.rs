@@ -26,6 +26,7 @@ mod keyed;
 mod ledger;
 mod memory;
 mod once;
+mod readers;
 mod retention;
 mod round;
 mod settings;
@@ -54,6 +55,7 @@ use self::error::About;
 use self::fenced::ClusterWriter;
 use self::keyed::{KeyedJob, KeyedWriter, Slots};
 use self::once::OnceWriter;
+use self::readers::Readers;
 use self::round::{Job, batch_bytes};
 use self::topics::Topics;
 use self::waiting::Queue;
@@ -85,6 +87,7 @@ pub struct Cluster {
     room: Arc<Semaphore>,
     threads: Mutex<Vec<JoinHandle<()>>>,
     slots: Arc<Slots>,
+    readers: Readers,
 }
 
 impl Cluster {
@@ -122,6 +125,7 @@ impl Cluster {
             room: Arc::new(Semaphore::new(CLUSTER_PENDING_BYTES)),
             threads: Mutex::new(threads),
             slots: Slots::new(),
+            readers: Readers::default(),
         }))
     }
 
@@ -171,7 +175,9 @@ impl Cluster {
         self.numbered.close();
         self.slots.close();
         let threads = std::mem::take(&mut *self.threads.lock());
+        let readers = self.readers.clone();
         let joined = tokio::task::spawn_blocking(move || {
+            readers.close();
             for thread in threads {
                 // A writer that panicked has said so; there is nothing left to wait for.
                 let _ = thread.join();
@@ -354,7 +360,8 @@ impl EventStore for ClusterStore {
 
     async fn consumer(&self, config: ConsumerConfig) -> Result<Box<dyn Consumer>, StreamsError> {
         let (topics, calls) = (self.0.topics.clone(), self.0.calls.clone());
-        let consumer = ClusterConsumer::new(topics, calls, config).await?;
+        let readers = self.0.readers.clone();
+        let consumer = ClusterConsumer::new(topics, calls, config, readers).await?;
         Ok(Box::new(consumer))
     }
 

@@ -12,6 +12,7 @@ use rdkafka::types::{RDKafkaApiKey, RDKafkaRespErr};
 use tokio::sync::oneshot::error::TryRecvError;
 use tokio::sync::{Semaphore, oneshot};
 
+use super::readers::Readers;
 use super::round::Job;
 use super::waiting::{self, Lane, Next, Queue};
 use super::writer::Outcome;
@@ -45,6 +46,15 @@ impl World {
             topic: "t".parse().unwrap(),
             _folder: folder,
         }
+    }
+
+    /// The readers that nobody holds.
+    pub fn readers(&self) -> &Readers {
+        &self.cluster.readers
+    }
+
+    pub async fn close(&self) {
+        self.cluster.close().await;
     }
 
     /// Sends batches from `senders` at once, each one's in turns of an answer; answers what became of
