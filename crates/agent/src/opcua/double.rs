@@ -28,6 +28,8 @@ pub(crate) struct Node {
 pub(crate) enum Trouble {
     /// It refuses the request with this encoding.
     Refuses(u32, Status),
+    /// It sets no value of any node.
+    Declines(Status),
     /// It breaks the link at that.
     BreaksAt(u32),
     /// It breaks the link when it is asked for that once more.
@@ -491,7 +493,10 @@ impl State {
             _ => 0x8074_0000,
         };
         to.count(1);
-        to.u32(status);
+        to.u32(match self.trouble {
+            Some(Trouble::Declines(status)) => status.0,
+            _ => status,
+        });
     }
 
     fn add(&mut self, from: &mut Reader<'_>, to: &mut Writer) {

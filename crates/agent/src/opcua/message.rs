@@ -306,7 +306,7 @@ pub(crate) fn browsed(mut from: Reader<'_>) -> Result<Browsed, Fault> {
         });
     }
     match status.is_bad() {
-        true => Err(Fault::Refused(status)),
+        true => Err(Fault::Declined(status)),
         false => Ok(Browsed {
             references,
             continuation,
@@ -341,7 +341,7 @@ pub(crate) fn translated(mut from: Reader<'_>) -> Result<Vec<NodeId>, Fault> {
         }
     }
     match status.is_bad() {
-        true => Err(Fault::Refused(status)),
+        true => Err(Fault::Declined(status)),
         false => Ok(nodes),
     }
 }

@@ -53,9 +53,12 @@ pub(crate) enum Fault {
     /// What came is no answer.
     #[error(transparent)]
     Damaged(#[from] wire::Damaged),
-    /// The server does not do what was asked.
+    /// The server refuses a request as a whole.
     #[error("the server refuses: {0}")]
     Refused(Status),
+    /// The server answers, and does not do it for this node.
+    #[error("the server refuses: {0}")]
+    Declined(Status),
     /// The server does not take so large a message.
     #[error("it is larger than the server takes")]
     TooLarge,
@@ -67,7 +70,7 @@ impl Fault {
         match self {
             Fault::Link(_) | Fault::Damaged(_) => true,
             Fault::Refused(status) => status.is_of_session(),
-            Fault::TooLarge => false,
+            Fault::Declined(_) | Fault::TooLarge => false,
         }
     }
 }

@@ -161,7 +161,7 @@ impl Session {
         let service = message::TRANSLATE;
         let answer = self.call(service, |to| message::translate(to, namespace, path))?;
         match message::translated(message::answer(service, &answer)?) {
-            Err(Fault::Refused(Status::NO_MATCH)) => Ok(Vec::new()),
+            Err(Fault::Declined(Status::NO_MATCH)) => Ok(Vec::new()),
             other => other,
         }
     }
@@ -327,7 +327,7 @@ fn token(tokens: &[Token], has_login: bool) -> Result<&Token, String> {
 
 fn taken(status: Status) -> Result<(), Fault> {
     match status.is_bad() {
-        true => Err(Fault::Refused(status)),
+        true => Err(Fault::Declined(status)),
         false => Ok(()),
     }
 }

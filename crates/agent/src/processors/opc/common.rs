@@ -137,25 +137,33 @@ impl Connection {
 }
 
 impl Named {
-    /// Reads a node's name; `references` are the types of a path's references.
+    /// Reads a node's name, which `property` has; `references` are the types of a path's references.
     pub(super) fn parse(
+        property: &str,
         id_type: &str,
         namespace: u16,
         id: &str,
         references: Option<&str>,
     ) -> Result<Self, String> {
         match id_type {
-            "Path" => Path::parse(namespace, id, references).map(Named::Path),
-            _ => node(id_type, namespace, id).map(Named::Node),
+            "Path" => Path::parse(property, namespace, id, references).map(Named::Path),
+            _ => node(id_type, namespace, id)
+                .map(Named::Node)
+                .map_err(|why| format!("{property}: {why}")),
         }
     }
 }
 
 impl Path {
-    fn parse(namespace: u16, text: &str, references: Option<&str>) -> Result<Self, String> {
+    fn parse(
+        property: &str,
+        namespace: u16,
+        text: &str,
+        references: Option<&str>,
+    ) -> Result<Self, String> {
         let names = parts(text);
         if names.is_empty() {
-            return Err(format!("'{text}' is no path"));
+            return Err(format!("{property}: '{text}' is no path"));
         }
         // The folder of objects organizes what is in it.
         let mut types = vec![ORGANIZES; names.len()];

@@ -167,6 +167,7 @@ impl FetchOpc {
     fn new(settings: &Settings<'_>) -> Result<Self, String> {
         let start_text = settings.needed("Node ID")?;
         let start = Named::parse(
+            "Node ID",
             &settings.needed("Node ID type")?,
             settings.integer("Namespace index")?,
             &start_text,
@@ -174,7 +175,7 @@ impl FetchOpc {
         );
         Ok(FetchOpc {
             connection: Connection::new(settings)?,
-            start: start.map_err(|why| format!("Node ID: {why}"))?,
+            start: start?,
             start_text,
             resolved: None,
             depth_max: match settings.integer("Max depth")? {

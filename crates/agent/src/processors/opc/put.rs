@@ -116,12 +116,13 @@ impl PutOpc {
             None => None,
             Some(id) => {
                 let parent = Named::parse(
+                    "Parent node ID",
                     &settings.needed("Parent node ID type")?,
                     settings.integer("Parent node namespace index")?,
                     &id,
                     settings.text("Path reference types")?.as_deref(),
                 );
-                Some(parent.map_err(|why| format!("Parent node ID: {why}"))?)
+                Some(parent?)
             }
         };
         let needed = |name: &str| {
@@ -279,7 +280,7 @@ fn exists(opc: &mut Session, node: &NodeId) -> Result<bool, Fault> {
     let told = opc.read(&[(node, NODE_CLASS)])?;
     match told.first().map(|told| told.status) {
         Some(Status::NODE_ID_UNKNOWN) => Ok(false),
-        Some(status) if status.is_bad() => Err(Fault::Refused(status)),
+        Some(status) if status.is_bad() => Err(Fault::Declined(status)),
         _ => Ok(true),
     }
 }

@@ -524,6 +524,16 @@ fn a_server_that_does_not_make_nodes_fails_the_flow_file() {
         rig.bulletins(),
         ["the server refuses: BadServiceUnsupported"]
     );
+    // A device behind the server that does not answer is no fault of the link.
+    peer.be(Some(Trouble::Declines(Status(0x8005_0000))));
+    let mut rig = put(&peer, &[]);
+    rig.put(&[("node", "speed")], "8");
+    rig.run();
+    assert_eq!(rig.counts(), [("failure", 1)]);
+    assert_eq!(
+        rig.bulletins(),
+        ["the server refuses: BadCommunicationError"]
+    );
     // A path that leads nowhere may lead somewhere later.
     let nowhere = [
         ("Parent node ID type", "Path"),
