@@ -1,4 +1,4 @@
-//! Site-to-site, fetched Kafka records and syslog, as the agent reads them.
+//! Site-to-site, fetched Kafka records, syslog and OPC UA, as the agent reads them.
 #![no_main]
 
 libfuzzer_sys::fuzz_target!(|input: &[u8]| agent::fuzzing::network(input));

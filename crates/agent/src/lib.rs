@@ -41,6 +41,7 @@ mod metrics;
 mod modbus;
 mod mqtt;
 mod net;
+mod opcua;
 pub mod parameters;
 mod patterns;
 mod prioritizer;

@@ -11,6 +11,7 @@ use crate::flowfile::Attributes;
 use crate::kafka;
 use crate::modbus;
 use crate::net::frames::{Frames, Framing};
+use crate::opcua;
 use crate::parameters::{SecretKey, Surroundings};
 use crate::record_sets;
 use crate::repository::fuzzing::open_anything;
@@ -68,7 +69,7 @@ pub fn network(input: &[u8]) {
     let Some((kind, rest)) = input.split_first() else {
         return;
     };
-    match kind % 4 {
+    match kind % 5 {
         0 => codec::read_anything(rest),
         1 => {
             let read = kafka::read_records(Bytes::copy_from_slice(rest), 0, vec![(1, 0)], 1_000);
@@ -79,7 +80,7 @@ pub fn network(input: &[u8]) {
                 let _ = syslog::parse(text);
             }
         }
-        _ => {
+        3 => {
             let mut frames = Frames::new(Framing::Syslog, 100);
             for piece in rest.chunks(7) {
                 frames.buffer().extend_from_slice(piece);
@@ -87,6 +88,7 @@ pub fn network(input: &[u8]) {
             }
             drop(frames.rest());
         }
+        _ => opcua::read_anything(rest),
     }
 }
 

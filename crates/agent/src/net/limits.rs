@@ -76,3 +76,36 @@ pub const S2S_BATCH_BYTES_MAX: u64 = 64 << 20;
 
 /// Bytes of what a NiFi tells of its ports.
 pub const S2S_DETAILS_BYTES_MAX: usize = 8 << 20;
+
+/// Bytes of one chunk of OPC UA either way; the protocol's usual size.
+pub const OPC_CHUNK_BYTES_MAX: usize = 64 << 10;
+
+/// Bytes of one OPC UA message: values of devices are small, pictures and waveforms fit.
+pub const OPC_MESSAGE_BYTES_MAX: usize = 16 << 20;
+
+/// Items of all lists in one OPC UA message together, each of which has memory.
+pub const OPC_VALUES_MAX: usize = 1_000_000;
+
+/// Depth of OPC UA values in values, whose reading is recursive.
+pub const OPC_DEPTH_MAX: usize = 16;
+
+/// References that one OPC UA answer may bring; see [`OPC_REFERENCES_AT_ONCE`].
+pub const OPC_REFERENCES_MAX: usize = 10_000;
+
+/// References that are asked for at once.
+pub const OPC_REFERENCES_AT_ONCE: u32 = 1_000;
+
+/// OPC UA attributes that are read at once: few enough for small controllers.
+pub const OPC_READS_AT_ONCE: usize = 50;
+
+/// How deep FetchOPCProcessor follows nodes, whatever Max depth says: deeper is a loop.
+pub const OPC_TREE_DEPTH_MAX: usize = 64;
+
+/// Nodes that one FetchOPCProcessor looks at in one go; more is a loop, or a server's whole plant.
+pub const OPC_NODES_MAX: usize = 1_000_000;
+
+/// References of one OPC UA node, held in memory.
+pub const OPC_CHILDREN_MAX: usize = 100_000;
+
+/// How long an OPC UA server may take to be reached, and to answer.
+pub const OPC_ANSWER_WAIT: std::time::Duration = std::time::Duration::from_secs(10);

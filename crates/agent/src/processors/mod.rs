@@ -39,6 +39,7 @@ mod log_attribute;
 mod measure_throughput;
 mod merge_content;
 mod mqtt_properties;
+mod opc;
 mod packing;
 mod proc_fs_monitor;
 mod publish_kafka;
@@ -318,6 +319,8 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &put_tcp::KIND,
     &put_udp::KIND,
     &fetch_modbus_tcp::KIND,
+    &opc::FETCH,
+    &opc::PUT,
     #[cfg(feature = "sql")]
     &sql::EXECUTE,
     #[cfg(feature = "sql")]

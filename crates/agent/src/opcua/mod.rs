@@ -1,0 +1,120 @@
+//! A client of OPC UA's binary protocol, as far as FetchOPC and PutOPC need it: bytes in, values
+//! out, and a session over a socket with deadlines.
+//!
+//! It speaks the security policy None, anonymously or with a user's name, and refuses the others:
+//! there is no client in Rust whose RSA we would carry (`docs/dependencies.md` has the reasons). A
+//! password goes only to servers that take it unencrypted, and whoever uses it is told so.
+//!
+//! A channel's token is never renewed: a session that is three quarters through its time is closed
+//! and a new one opened, between two pieces of work. Leaves out subscriptions, history and events.
+
+#[cfg(test)]
+mod double;
+mod frame;
+mod message;
+mod session;
+mod status;
+#[cfg(test)]
+mod tests;
+mod text;
+mod wire;
+mod writer;
+
+#[cfg(test)]
+pub(crate) use double::{Node, OpcPeer, Trouble, opaque, whole};
+pub(crate) use message::{BROWSE_NAME, NODE_CLASS, OBJECT, Reference, VALUE, VARIABLE};
+pub(crate) use session::{Server, Session};
+pub(crate) use status::Status;
+pub(crate) use text::{parse, size, text, time};
+pub(crate) use wire::{DataValue, Identifier, Kind, NodeId, Variant};
+
+/// Who logs in.
+#[derive(Clone)]
+pub(crate) struct Login {
+    pub(crate) user: String,
+    pub(crate) password: String,
+}
+
+/// Where a new node goes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) parent: &'a NodeId,
+    /// The number of the reference's type.
+    pub(crate) reference: u32,
+    pub(crate) browse_name: &'a str,
+}
+
+/// Why something was not done.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Fault {
+    /// The link broke, or the server is none that can be talked to.
+    #[error("{0}")]
+    Link(String),
+    /// What came is no answer.
+    #[error(transparent)]
+    Damaged(#[from] wire::Damaged),
+    /// The server refuses a request as a whole.
+    #[error("the server refuses: {0}")]
+    Refused(Status),
+    /// The server answers, and does not do it for this node.
+    #[error("the server refuses: {0}")]
+    Declined(Status),
+    /// The server does not take so large a message.
+    #[error("it is larger than the server takes")]
+    TooLarge,
+}
+
+impl Fault {
+    /// Whether the session is over, and the same may be asked again in another one.
+    pub(crate) fn ends_session(&self) -> bool {
+        match self {
+            Fault::Link(_) | Fault::Damaged(_) => true,
+            Fault::Refused(status) => status.is_of_session(),
+            Fault::Declined(_) | Fault::TooLarge => false,
+        }
+    }
+}
+
+/// Types of references that paths and new nodes can have, and their numbers.
+pub(crate) const REFERENCES: [(&str, u32); 4] = [
+    ("Organizes", ORGANIZES),
+    ("HasComponent", 47),
+    ("HasProperty", HAS_PROPERTY),
+    ("HasSubtype", 45),
+];
+
+/// The type of reference that folders have.
+pub(crate) const ORGANIZES: u32 = 35;
+
+const HAS_PROPERTY: u32 = 46;
+
+/// Reads bytes as a server's, for the fuzz targets.
+pub(crate) fn read_anything(bytes: &[u8]) {
+    let Some((first, rest)) = bytes.split_first_chunk::<{ frame::HEAD_BYTES }>() else {
+        return;
+    };
+    if let Ok(head) = frame::head(*first) {
+        let body = &rest[..head.len.min(rest.len())];
+        // A fault is an answer too.
+        let _ = frame::acknowledged(body);
+        let _ = frame::opened(body);
+        let _ = frame::Assembly::default().add(&head, body, frame::Way::default(), 0);
+    }
+    if let Ok(answer) = message::answer(message::CREATE_SESSION, rest) {
+        drop(message::created(answer));
+    }
+    if let Ok(answer) = message::answer(message::BROWSE, rest) {
+        drop(message::browsed(answer));
+    }
+    if let Ok(answer) = message::answer(message::TRANSLATE, rest) {
+        drop(message::translated(answer));
+    }
+    if let Ok(answer) = message::answer(message::READ, rest)
+        && let Ok(values) = message::values(answer, 1)
+    {
+        for value in values.iter().filter_map(|told| told.value.as_ref()) {
+            drop((text(value), size(value)));
+        }
+        drop(values.iter().map(|told| told.source_time.map(time)).max());
+    }
+}

@@ -1,0 +1,229 @@
+//! The server, who logs in, and how flows name nodes.
+
+use uuid::Uuid;
+
+use crate::bulletins::Level;
+use crate::engine::Context;
+use crate::opcua::{Fault, Identifier, Login, NodeId, ORGANIZES, REFERENCES, Server, Session};
+use crate::processors::{ProcessorError, PropertyKind, Settings};
+use crate::session::ProcessSession;
+
+/// The properties that both have.
+pub(super) const SERVER: [PropertyKind; 8] = [
+    PropertyKind::new(
+        "OPC server endpoint",
+        "The server's address, opc.tcp://host:port/path; without a port it is 4840.",
+    )
+    .required(),
+    PropertyKind::new(
+        "Application URI",
+        "Who the agent says it is; urn:unconfigured:application when empty.",
+    ),
+    PropertyKind::new(
+        "Username",
+        "Who logs in; nobody by name when empty. The link is not encrypted.",
+    ),
+    PropertyKind::new("Password", "The user's password.").sensitive(),
+    PropertyKind::new("Certificate path", NO_SECURITY),
+    PropertyKind::new("Key path", NO_SECURITY),
+    PropertyKind::new("Trusted server certificate path", NO_SECURITY),
+    PropertyKind::new(
+        "Path reference types",
+        "With a path: the type of the reference from each of its nodes to the next, as \
+         Organizes/HasComponent; Organizes when empty. HasProperty and HasSubtype are the others.",
+    ),
+];
+
+/// The kinds of names that a node can have in a flow.
+pub(super) const ID_TYPES: &[&str] = &["Path", "Int", "String", "Guid"];
+
+/// A server and the session with it, if there is one.
+pub(super) struct Connection {
+    server: Server,
+    session: Option<Session>,
+}
+
+/// A node as a flow names it.
+pub(super) enum Named {
+    Node(NodeId),
+    Path(Path),
+}
+
+/// Names that lead to a node from the folder of objects.
+pub(super) struct Path {
+    /// As the flow has it.
+    pub(super) text: String,
+    namespace: u16,
+    /// Each name and the type of the reference to it.
+    steps: Vec<(u32, String)>,
+}
+
+impl Connection {
+    pub(super) fn new(settings: &Settings<'_>) -> Result<Self, String> {
+        for name in [
+            "Certificate path",
+            "Key path",
+            "Trusted server certificate path",
+        ] {
+            if settings.text(name)?.is_some() {
+                return Err(format!(
+                    "{name}: certificates, and security policies other than None, are not \
+                     supported; without it nothing that is said is encrypted"
+                ));
+            }
+        }
+        let login = match (settings.text("Username")?, settings.text("Password")?) {
+            (Some(user), Some(password)) => Some(Login { user, password }),
+            (None, None) => None,
+            _ => return Err("Username and Password: one is there without the other".to_owned()),
+        };
+        let endpoint = settings.needed("OPC server endpoint")?;
+        let server = Server::new(&endpoint, settings.text("Application URI")?, login)
+            .map_err(|why| format!("OPC server endpoint: {why}"))?;
+        Ok(Connection {
+            server,
+            session: None,
+        })
+    }
+
+    /// The server's address as the flow has it.
+    pub(super) fn endpoint(&self) -> &str {
+        self.server.endpoint()
+    }
+
+    /// The session that is there or a new one, and whether it is new.
+    ///
+    /// # Errors
+    /// When the server cannot be reached or does not let the agent in; nothing was taken yet.
+    pub(super) fn session(
+        &mut self,
+        context: &Context,
+        session: &ProcessSession<'_>,
+    ) -> Result<(&mut Session, bool), ProcessorError> {
+        let is_new = !self.session.as_ref().is_some_and(Session::is_fresh);
+        if is_new {
+            self.stop();
+            if self.server.has_login() {
+                context.post(
+                    Level::Warning,
+                    "the password goes over a link that is not encrypted",
+                );
+            }
+            let opened = self
+                .server
+                .open(session.now(), Box::new(context.stop_look()));
+            self.session = Some(opened.map_err(|fault| self.failed(&fault))?);
+        }
+        match &mut self.session {
+            Some(session) => Ok((session, is_new)),
+            None => unreachable!("it was just opened"),
+        }
+    }
+
+    /// Lets go of the session where `fault` is its end, and says what went wrong.
+    pub(super) fn failed(&mut self, fault: &Fault) -> ProcessorError {
+        if fault.ends_session() {
+            self.session = None;
+        }
+        ProcessorError::Failed(format!("{}: {fault}", self.endpoint()))
+    }
+
+    /// Logs out.
+    pub(super) fn stop(&mut self) {
+        if let Some(session) = self.session.take() {
+            session.close();
+        }
+    }
+}
+
+impl Named {
+    /// Reads a node's name, which `property` has; `references` are the types of a path's references.
+    pub(super) fn parse(
+        property: &str,
+        id_type: &str,
+        namespace: u16,
+        id: &str,
+        references: Option<&str>,
+    ) -> Result<Self, String> {
+        match id_type {
+            "Path" => Path::parse(property, namespace, id, references).map(Named::Path),
+            _ => node(id_type, namespace, id)
+                .map(Named::Node)
+                .map_err(|why| format!("{property}: {why}")),
+        }
+    }
+}
+
+impl Path {
+    fn parse(
+        property: &str,
+        namespace: u16,
+        text: &str,
+        references: Option<&str>,
+    ) -> Result<Self, String> {
+        let names = parts(text);
+        if names.is_empty() {
+            return Err(format!("{property}: '{text}' is no path"));
+        }
+        // The folder of objects organizes what is in it.
+        let mut types = vec![ORGANIZES; names.len()];
+        if let Some(told) = references {
+            let told = parts(told);
+            if told.len() + 1 != names.len() {
+                return Err(format!(
+                    "Path reference types: there are {} for the {} between the path's nodes",
+                    told.len(),
+                    names.len() - 1
+                ));
+            }
+            for (kind, name) in types[1..].iter_mut().zip(told) {
+                *kind = reference(name).map_err(|why| format!("Path reference types: {why}"))?;
+            }
+        }
+        let names = names.into_iter().map(str::to_owned);
+        Ok(Path {
+            text: text.to_owned(),
+            namespace,
+            steps: types.into_iter().zip(names).collect(),
+        })
+    }
+
+    /// The nodes that it leads to.
+    pub(super) fn resolve(&self, session: &mut Session) -> Result<Vec<NodeId>, Fault> {
+        session.translate(self.namespace, &self.steps)
+    }
+}
+
+/// The node of this name, which is no path.
+pub(super) fn node(id_type: &str, namespace: u16, id: &str) -> Result<NodeId, String> {
+    let name = match id_type {
+        "Int" => Identifier::Number(
+            id.trim()
+                .parse()
+                .map_err(|_| format!("'{id}' is no number of a node"))?,
+        ),
+        "String" => Identifier::Text(id.to_owned()),
+        "Guid" => Identifier::Guid(
+            Uuid::parse_str(id.trim()).map_err(|_| format!("'{id}' is no GUID of a node"))?,
+        ),
+        other => return Err(format!("'{other}' is none of Int, String, Guid")),
+    };
+    Ok(NodeId { namespace, name })
+}
+
+/// The number of a reference's type.
+pub(super) fn reference(name: &str) -> Result<u32, String> {
+    let known = REFERENCES.iter().find(|(known, _)| *known == name);
+    known.map(|(_, number)| *number).ok_or_else(|| {
+        let all = REFERENCES.map(|(known, _)| known).join(", ");
+        format!("'{name}' is none of {all}")
+    })
+}
+
+fn parts(text: &str) -> Vec<&str> {
+    let parts = text.split('/').map(str::trim);
+    parts.filter(|part| !part.is_empty()).collect()
+}
+
+const NO_SECURITY: &str = "Must be empty: unlike in MiNiFi, only the security policy None is \
+                           spoken, and a flow that asks for another is refused.";
