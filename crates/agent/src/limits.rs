@@ -306,6 +306,25 @@ pub const EXTENSION_MODULE_STACK_BYTES: usize = 1 << 20;
 /// Buffers that a module reads or writes in one call.
 pub const EXTENSION_VECTORS_MAX: usize = 1_024;
 
+/// Bytes of one script's file: programs of people, not data.
+pub const SCRIPT_BYTES_MAX: u64 = 4 << 20;
+
+/// Memory that a script's Lua state may be bound to at the least; its libraries take a tenth of it.
+pub const SCRIPT_MEMORY_BYTES_MIN: u64 = 1 << 20;
+
+/// How long one trigger of a script may be allowed to take: more is no bound.
+pub const SCRIPT_TIME_MAX: Duration = Duration::from_secs(24 * 60 * 60);
+
+/// Instructions of a script between two looks at the clock: some hundred microseconds.
+pub const SCRIPT_STEPS_BETWEEN_LOOKS: u32 = 10_000;
+
+/// Bytes of attributes that one trigger of a script sets; they are not in its state's memory.
+pub const SCRIPT_ATTRIBUTE_BYTES_MAX: usize = 64 << 20;
+
+/// Streams that a script handles within each other: each has a piece of content in memory and its
+/// share of the thread's stack.
+pub const SCRIPT_STREAMS_DEPTH_MAX: usize = 8;
+
 /// How long a stop waits for what processors are doing, MiNiFi C++'s own default.
 pub const FLOW_STOP_WAIT_DEFAULT: Duration = Duration::from_secs(30);
 

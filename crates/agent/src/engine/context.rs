@@ -66,7 +66,7 @@ impl Context {
     }
 
     /// What tells, at any time, whether the processor should come to an end soon.
-    pub(crate) fn stop_look(&self) -> impl Fn() -> bool + Send + use<> {
+    pub(crate) fn stop_look(&self) -> impl Fn() -> bool + Send + Sync + use<> {
         let wake = Arc::clone(&self.node.wake);
         move || wake.is_stopping.load(Ordering::Acquire)
     }
@@ -112,18 +112,14 @@ impl Context {
 
     /// Puts up a bulletin.
     pub fn post(&self, level: Level, message: &str) {
-        if level < self.node.definition.bulletin_level {
-            tracing::debug!(processor = self.node.name, "{message}");
-            return;
-        }
-        let source = Source {
-            id: &self.node.id,
-            name: &self.node.name,
-            group_id: &self.node.group_id,
-        };
-        self.ground
-            .bulletins
-            .post(self.ground.clock.now(), level, source, message);
+        post(&self.node, &self.ground, level, message);
+    }
+
+    /// What puts up bulletins of the processor, at any time.
+    #[cfg(feature = "lua")]
+    pub(crate) fn voice(&self) -> impl Fn(Level, &str) + Send + Sync + use<> {
+        let (node, ground) = (Arc::clone(&self.node), self.ground.clone());
+        move |level, message| post(&node, &ground, level, message)
     }
 }
 
@@ -133,4 +129,18 @@ impl Waker {
         self.0.is_woken.store(true, Ordering::Release);
         self.0.signal.ring();
     }
+}
+
+fn post(node: &Node, ground: &Ground, level: Level, message: &str) {
+    if level < node.definition.bulletin_level {
+        tracing::debug!(processor = node.name, "{message}");
+        return;
+    }
+    let source = Source {
+        id: &node.id,
+        name: &node.name,
+        group_id: &node.group_id,
+    };
+    let now = ground.clock.now();
+    ground.bulletins.post(now, level, source, message);
 }

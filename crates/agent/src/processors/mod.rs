@@ -15,6 +15,8 @@ mod convert_record;
 mod defragment_text;
 mod evaluate_json_path;
 mod execute_process;
+#[cfg(feature = "lua")]
+mod execute_script;
 mod extract_text;
 mod fetch_file;
 mod fetch_modbus_tcp;
@@ -281,6 +283,8 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &fetch_file::KIND,
     &consume_journald::KIND,
     &execute_process::KIND,
+    #[cfg(feature = "lua")]
+    &execute_script::KIND,
     &generate_flow_file::KIND,
     &proc_fs_monitor::KIND,
     &update_attribute::KIND,
