@@ -39,7 +39,8 @@ const KEPT_BYTES: libc::c_int = 8 << 20;
 /// the body of a request, and comes again.
 const MAPPED_BYTES_MIN: libc::c_int = 4 << 20;
 
-#[cfg(all(test, target_os = "linux", target_env = "gnu"))]
+#[cfg(test)]
+#[cfg(all(target_os = "linux", target_env = "gnu"))]
 mod tests {
     use super::*;
 
