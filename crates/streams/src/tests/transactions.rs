@@ -42,6 +42,43 @@ fn a_transaction_is_visible_whole_or_not_at_all() {
     assert!(compacted > 100 * seeds);
 }
 
+/// A client does not send again what was acknowledged, so it ends what it began before the crash.
+#[tokio::test]
+async fn a_producer_that_outlives_the_store_commits_the_offsets_that_were_taken() {
+    for seed in 0..40 {
+        for protocol in [TransactionProtocol::Explicit, TransactionProtocol::Implicit] {
+            let disk = SimDisk::new(seed);
+            let (streams, _) = try_open(&disk, small()).unwrap();
+            let spec = TopicSpec::of(name("t")).with_partitions(1);
+            streams.create_topic(spec).await.unwrap();
+            let timeout = Duration::from_secs(60);
+            let who = streams.init_transactions("a", timeout, None).await.unwrap();
+            if protocol == TransactionProtocol::Explicit {
+                let joined = streams.join_transaction_group("a", who, "g");
+                joined.await.unwrap();
+            }
+            let commit = OffsetCommit {
+                topic: name("t"),
+                partition: 0,
+                offset: 7,
+                leader_epoch: -1,
+                metadata: String::new(),
+                at: SystemClock.now(),
+            };
+            let taken = streams.commit_in_transaction(protocol, "a", who, "g", vec![commit]);
+            taken.await.unwrap();
+            disk.crash_after(0);
+            seeds::closed(streams);
+            disk.crash();
+            let (streams, _) = try_open(&disk, small()).unwrap();
+            let ended = streams.end_transaction(protocol, "a", who, Outcome::Commit);
+            ended.await.unwrap();
+            let read = streams.committed_offset("g", &name("t"), 0);
+            assert_eq!(read.map(|read| read.offset), Some(7), "seed {seed}");
+        }
+    }
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
     Open,

@@ -89,7 +89,7 @@ impl Streams {
     }
 
     /// Adds partitions to the transaction. It needs no wait: whatever is written to them lies
-    /// behind this in the journal.
+    /// behind this in the journal, and what is not there any more is refused.
     pub async fn join_transaction(
         &self,
         id: &str,
@@ -129,7 +129,8 @@ impl Streams {
     }
 
     /// Takes offsets of a group that count once the transaction commits. Fails as a whole when a
-    /// topic or partition is unknown.
+    /// topic or partition is unknown. They are durable on return: their producer may outlive this
+    /// process, and then ends the transaction without sending them again.
     pub async fn commit_in_transaction(
         &self,
         protocol: TransactionProtocol,
@@ -155,7 +156,7 @@ impl Streams {
         is_member: impl Fn() -> Result<(), StreamsError>,
     ) -> Result<(), StreamsError> {
         let metadata: usize = commits.iter().map(|commit| commit.metadata.len()).sum();
-        self.when_room(size_of_val(&commits[..]) + metadata, || {
+        let taken = self.when_room(size_of_val(&commits[..]) + metadata, || {
             is_member()?;
             let mut table = self.transactions().table.lock();
             let topics = self.topics().read();
@@ -169,9 +170,10 @@ impl Streams {
             self.change(&mut table, id, |transaction, now| {
                 let change = transaction.commit_offsets(now, protocol, who, group, offsets);
                 change.map(Some)
-            })
-        })
-        .await
+            })?;
+            self.barrier()
+        });
+        taken.await?.await
     }
 
     /// Appends a batch; one of a transaction must come from the id's producer, into a partition
