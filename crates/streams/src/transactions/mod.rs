@@ -9,6 +9,8 @@
 //!
 //! - A partition joins before its first batch of the transaction, so whatever a crash keeps of the
 //!   batches, it keeps the knowledge that they belong to an open transaction.
+//! - Offsets are on the disk before their producer hears that they were taken: it may outlive the
+//!   process, and ends the transaction without sending them again.
 //! - The decision is one frame; the offsets of its groups count from that very frame on.
 //! - Markers stand behind the decision. A crash between them leaves a decided transaction, and
 //!   opening the store appends the markers that are missing. What has no decision stays open, and
