@@ -172,7 +172,8 @@ impl Bench<'_> {
 
     fn before_kafka(&mut self) -> Result<(), LabError> {
         let reads = &reads::BEFORE_KAFKA;
-        if self.chosen(Behind::Kafka).is_empty() && !self.setting.wants(reads.name) {
+        let has_reads = !self.setting.quick && self.setting.wants(reads.name);
+        if self.chosen(Behind::Kafka).is_empty() && !has_reads {
             return Ok(());
         }
         let folder = self.setting.folder();
@@ -208,7 +209,7 @@ impl Bench<'_> {
             kafka: store.address.clone(),
         };
         self.loads(Behind::Kafka, &front)?;
-        if !self.setting.quick {
+        if has_reads {
             self.reads(reads, &front, |records| {
                 let read = || tool.consume(&front.kafka, reads::TOPIC, 1, records, folder);
                 // The first compiles the hot paths, the second counts.
