@@ -205,6 +205,19 @@ async fn no_more_readers_are_kept_than_there_may_be_and_none_behind_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_topic_that_goes_takes_its_readers_along() {
+    let world = World::new(1);
+    world.put(0, 0..3).await;
+    let mut reader = world.reader(&[0]).await;
+    assert_eq!(poll_some(&mut reader, 1).await, [0]);
+    drop(reader);
+    world.readers().forget(&"other".parse().unwrap());
+    assert_eq!(world.readers().len(), 1);
+    world.readers().forget(&world.topic);
+    assert_eq!(world.readers().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn partitions_that_have_nothing_yet_are_read_like_those_that_have() {
     let world = World::new(3);
     world.put(1, 10..12).await;

@@ -278,7 +278,9 @@ impl EventStore for ClusterStore {
     }
 
     async fn delete_topic(&self, topic: &TopicName) -> Result<(), StreamsError> {
-        self.0.topics.delete(topic).await
+        self.0.topics.delete(topic).await?;
+        self.0.readers.forget(topic);
+        Ok(())
     }
 
     async fn topics(&self) -> Result<Vec<TopicInfo>, StreamsError> {

@@ -16,6 +16,7 @@ use super::consumer::{Client, Member, Place};
 use crate::event_store::ConsumerConfig;
 use crate::limits::{CLUSTER_READERS_KEPT_FOR, CLUSTER_READERS_KEPT_MAX};
 use crate::record::ConsumedRecord;
+use crate::topic::TopicName;
 
 /// A reader without a group, between two who hold it.
 pub(super) struct Standing {
@@ -87,6 +88,22 @@ impl Readers {
             if !over.is_empty() {
                 tokio::task::spawn_blocking(move || drop(over));
             }
+        }
+    }
+
+    /// Keeps none of a topic that is gone: one that is made anew under its name has other records.
+    pub(super) fn forget(&self, topic: &TopicName) {
+        let is_of_it = |(_, standing): &(Instant, Standing)| {
+            standing.positions.keys().any(|(of, _)| of == topic)
+        };
+        let mut state = self.0.lock();
+        let all = std::mem::take(&mut state.standing);
+        let gone: VecDeque<(Instant, Standing)>;
+        (gone, state.standing) = all.into_iter().partition(is_of_it);
+        drop(state);
+        if !gone.is_empty() {
+            // Ending a client waits for its threads.
+            tokio::task::spawn_blocking(move || drop(gone));
         }
     }
 
