@@ -68,7 +68,7 @@ impl EmbeddedWriter {
             }
         }
         self.streams
-            .join_transaction(&self.name, self.who, &partitions)
+            .join_from_within(&self.name, self.who, &partitions)
             .await?;
         let mut placed = Vec::with_capacity(batches.len());
         let mut acks = Vec::with_capacity(batches.len());

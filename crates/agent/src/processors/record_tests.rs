@@ -308,6 +308,8 @@ fn queries_that_cannot_be_answered_say_why() {
         ("SELECT id FROM other", "FLOWFILE"),
         ("SELECT frobnicate(id) FROM FLOWFILE", "frobnicate"),
         ("DELETE FROM FLOWFILE", "SELECT"),
+        ("DROP TABLE FLOWFILE", "SELECT"),
+        ("SELECT id FROM FLOWFILE; SELECT 1", "follow"),
         ("SELECT id FROM FLOWFILE a JOIN FLOWFILE b ON true", "join"),
         ("SELECT SUM(COUNT(*)) FROM FLOWFILE", "aggregate"),
         ("SELECT id FROM FLOWFILE WHERE COUNT(*) > 1", "aggregate"),

@@ -20,7 +20,7 @@ use crate::event_store::{ProducerSequence, TopicSpec};
 use crate::offsets::OffsetCommit;
 use crate::partition::Partition;
 use crate::store::Streams;
-use crate::transactions::{Outcome, ProducerIdentity, TransactionProtocol};
+use crate::transactions::{Outcome, Phase, ProducerIdentity, TransactionProtocol};
 use crate::{Ack, BatchRecords, Isolation};
 
 #[test]
@@ -76,6 +76,40 @@ async fn a_producer_that_outlives_the_store_commits_the_offsets_that_were_taken(
             let read = streams.committed_offset("g", &name("t"), 0);
             assert_eq!(read.map(|read| read.offset), Some(7), "seed {seed}");
         }
+    }
+}
+
+#[tokio::test]
+async fn a_producer_that_outlives_the_store_goes_on_in_what_it_has_joined() {
+    for seed in 0..40 {
+        let disk = SimDisk::new(seed);
+        let (streams, _) = try_open(&disk, small()).unwrap();
+        let spec = TopicSpec::of(name("t")).with_partitions(1);
+        streams.create_topic(spec).await.unwrap();
+        let timeout = Duration::from_secs(60);
+        let who = streams.init_transactions("a", timeout, None).await.unwrap();
+        if seed % 2 == 0 {
+            let joined = streams.join_transaction("a", who, &[(name("t"), 0)]);
+            joined.await.unwrap();
+        } else {
+            let joined = streams.join_transaction_group("a", who, "g");
+            joined.await.unwrap();
+        }
+        disk.crash_after(0);
+        seeds::closed(streams);
+        disk.crash();
+        let (streams, _) = try_open(&disk, small()).unwrap();
+        let stands = streams.describe_transaction("a").unwrap();
+        assert_eq!(stands.phase, Phase::Ongoing, "seed {seed}");
+        let joined = if seed % 2 == 0 {
+            vec![(name("t"), 0)]
+        } else {
+            Vec::new()
+        };
+        assert_eq!(stands.partitions, joined, "seed {seed}");
+        let ended =
+            streams.end_transaction(TransactionProtocol::Explicit, "a", who, Outcome::Commit);
+        ended.await.unwrap();
     }
 }
 

@@ -88,9 +88,21 @@ impl Streams {
         }
     }
 
-    /// Adds partitions to the transaction. It needs no wait: whatever is written to them lies
-    /// behind this in the journal, and what is not there any more is refused.
+    /// Adds partitions to the transaction, durable on return: its producer may outlive this process
+    /// and then writes to them without adding them again. Errors: `Transaction`, `UnknownPartition`.
     pub async fn join_transaction(
+        &self,
+        id: &str,
+        who: ProducerIdentity,
+        partitions: &[(TopicName, i32)],
+    ) -> Result<(), StreamsError> {
+        self.join_from_within(id, who, partitions).await?;
+        self.when_room(0, || self.barrier()).await?.await
+    }
+
+    /// As [`Streams::join_transaction`] for a producer that ends with this process. It needs no
+    /// wait: whatever is written to the partitions lies behind this in the journal.
+    pub(crate) async fn join_from_within(
         &self,
         id: &str,
         who: ProducerIdentity,
@@ -111,21 +123,22 @@ impl Streams {
         .await
     }
 
-    /// Adds a group, whose offsets may follow.
+    /// Adds a group, whose offsets may follow; durable on return.
     pub async fn join_transaction_group(
         &self,
         id: &str,
         who: ProducerIdentity,
         group: &str,
     ) -> Result<(), StreamsError> {
-        self.when_room(group.len(), || {
+        let joined = self.when_room(group.len(), || {
             let mut table = self.transactions().table.lock();
             self.offsets().lock().check(group, &[])?;
             self.change(&mut table, id, |transaction, now| {
                 transaction.join_group(now, who, group)
-            })
-        })
-        .await
+            })?;
+            self.barrier()
+        });
+        joined.await?.await
     }
 
     /// Takes offsets of a group that count once the transaction commits. Fails as a whole when a

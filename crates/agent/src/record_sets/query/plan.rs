@@ -2,11 +2,11 @@
 
 use sqlparser::ast::{
     self, FunctionArg, FunctionArgExpr, FunctionArguments, GroupByExpr, LimitClause, OrderByKind,
-    Query as SqlQuery, SelectItem, SetExpr, Statement, TableFactor, UnaryOperator, Value,
+    Query as SqlQuery, SelectItem, SetExpr, TableFactor, UnaryOperator, Value,
 };
 use sqlparser::dialect::GenericDialect;
 use sqlparser::parser::Parser;
-use sqlparser::tokenizer::Tokenizer;
+use sqlparser::tokenizer::{Token, Tokenizer};
 
 use super::aggregate::{self, Aggregate};
 use super::functions::{self, Function};
@@ -73,15 +73,16 @@ pub(super) fn parse(text: &str) -> Result<Query, String> {
             "the query has more than {TOKENS_MAX} words and signs"
         ));
     }
-    let statements = Parser::new(&dialect)
+    let mut parser = Parser::new(&dialect)
         .with_recursion_limit(RECURSION_MAX)
-        .with_tokens(tokens)
-        .parse_statements()
-        .map_err(|error| refused(&error))?;
-    match <[Statement; 1]>::try_from(statements) {
-        Ok([Statement::Query(query)]) => plan(*query),
-        Ok(_) => Err("the query must be a SELECT".to_owned()),
-        Err(other) => Err(format!("there must be one SELECT, not {}", other.len())),
+        .with_tokens(tokens);
+    let query = parser.parse_query().map_err(|error| refused(&error))?;
+    while parser.consume_token(&Token::SemiColon) {}
+    match parser.peek_token_ref().token {
+        Token::EOF => plan(*query),
+        ref other => Err(refused(&format!(
+            "nothing may follow the SELECT, but {other} does"
+        ))),
     }
 }
 
