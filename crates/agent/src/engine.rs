@@ -306,6 +306,11 @@ impl Failure {
         self.happened.notify_one();
     }
 
+    /// Whether there is one that nobody waited for yet.
+    pub(crate) fn is_reported(&self) -> bool {
+        self.error.lock().is_some()
+    }
+
     /// Waits for a failure.
     pub async fn wait(&self) -> AgentError {
         loop {

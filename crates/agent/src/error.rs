@@ -74,3 +74,10 @@ pub enum AgentError {
         source: std::io::Error,
     },
 }
+
+impl AgentError {
+    /// Whether the repository's file system is read-only.
+    pub(crate) fn is_read_only(&self) -> bool {
+        matches!(self, AgentError::Repository { source, .. } if source.is_read_only())
+    }
+}

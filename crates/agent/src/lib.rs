@@ -48,6 +48,7 @@ mod prioritizer;
 pub mod processors;
 mod properties;
 pub mod provenance;
+mod read_only;
 mod record_sets;
 mod records;
 pub mod repository;

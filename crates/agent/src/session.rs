@@ -229,6 +229,17 @@ impl<'n> ProcessSession<'n> {
         Ok(Content::join(parts))
     }
 
+    /// Writes new content ahead of the commit, so that FlowFiles of later sessions may have it,
+    /// whatever becomes of this one.
+    pub(crate) fn write_ahead(&mut self) -> Result<(), ProcessorError> {
+        let claims = std::mem::take(&mut self.claims);
+        self.content_bytes = 0;
+        if !claims.is_empty() {
+            self.repository.spill(&claims)?;
+        }
+        Ok(())
+    }
+
     /// Adds content that FlowFiles will view, at most [`CLAIM_BYTES_MAX`]. When a session has made
     /// more than a frame should hold, it is written ahead of the commit.
     pub fn block(&mut self, bytes: Bytes) -> Result<Block, ProcessorError> {
@@ -241,10 +252,8 @@ impl<'n> ProcessSession<'n> {
         let len = bytes.len() as u64;
         self.reserve(len)?;
         let is_full = self.content_bytes + len > SESSION_CONTENT_BYTES_MAX as u64;
-        if is_full && !self.claims.is_empty() {
-            let claims = std::mem::take(&mut self.claims);
-            self.content_bytes = 0;
-            self.repository.spill(&claims)?;
+        if is_full {
+            self.write_ahead()?;
         }
         self.node
             .stats

@@ -58,6 +58,7 @@ fn after_any_crash_everything_is_as_it_was_at_one_commit_not_before_the_last_one
             broken_syncs,
             lost,
             tidied,
+            read_only,
         } = seen;
         for (what, times) in [
             ("power cuts", cuts),
@@ -66,6 +67,7 @@ fn after_any_crash_everything_is_as_it_was_at_one_commit_not_before_the_last_one
             ("failed syncs", broken_syncs),
             ("commits that a crash undid", lost),
             ("reclaimed journals", tidied),
+            ("read-only file systems", read_only),
         ] {
             assert!(times > 10, "only {times} {what} in {count} seeds");
         }
@@ -81,6 +83,7 @@ struct Seen {
     broken_syncs: u64,
     lost: u64,
     tidied: u64,
+    read_only: u64,
 }
 
 impl Seen {
@@ -91,6 +94,7 @@ impl Seen {
         self.broken_syncs += other.broken_syncs;
         self.lost += other.lost;
         self.tidied += other.tidied;
+        self.read_only += other.read_only;
     }
 }
 
@@ -142,6 +146,7 @@ impl World {
 
     fn run(&mut self) {
         for _ in 0..LIVES {
+            self.look_at_it_read_only();
             let flow = self.open_in_spite_of_faults();
             self.recovered(&flow);
             let end = self.live(&flow);
@@ -174,6 +179,36 @@ impl World {
         }
         let keyring = self.keyring();
         open(&self.disk, self.options, keyring).expect("it opens on a disk that works")
+    }
+
+    /// On a file system that is read-only it cannot be opened, but all of it can be seen.
+    fn look_at_it_read_only(&mut self) {
+        self.disk.set_read_only(true);
+        let keyring = self.keyring();
+        let disk = Arc::new(self.disk.clone());
+        let refused = Repository::open_sealed(disk.clone(), Path::new(DIR), self.options, keyring);
+        let refused = refused.expect_err("it opens, and cannot be written");
+        assert!(refused.is_read_only(), "{}", base::report(&refused));
+        let keyring = self.keyring();
+        let read = Repository::open_to_read(disk, Path::new(DIR), self.options, keyring);
+        match read {
+            Ok(repository) => {
+                let flow = HandFlow::new(repository, FLOW);
+                let now = all_of(&flow);
+                assert!(self.versions.contains(&now), "what is read was never true");
+                let refused = flow.session("make").record_state(Bytes::new());
+                let Err(ProcessorError::Repository(error)) = refused else {
+                    panic!("a commit was not refused");
+                };
+                assert!(error.is_read_only(), "{}", base::report(&error));
+            }
+            // There was never one.
+            Err(error) => {
+                assert!(error.is_read_only(), "{}", base::report(&error));
+                assert_eq!(self.versions, [Version::default()]);
+            }
+        }
+        self.disk.set_read_only(false);
     }
 
     /// Half of the worlds are sealed, by another key in each opening, or by none any more.
@@ -226,12 +261,17 @@ impl World {
             }
             _ => {}
         }
-        for _ in 0..sessions {
+        let read_only_at = self.rng.one_in(6).then(|| self.rng.below(SESSIONS_MAX));
+        for at in 0..sessions {
+            let is_read_only = read_only_at.is_some_and(|from| at >= from);
+            self.disk.set_read_only(is_read_only);
             if !self.step(flow) {
+                self.seen.read_only += u64::from(is_read_only);
                 break;
             }
         }
         self.disk.set_capacity(None);
+        self.disk.set_read_only(false);
         if self.rng.one_in(2) {
             End::PowerCut
         } else {

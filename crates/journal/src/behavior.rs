@@ -310,6 +310,41 @@ fn a_missing_segment_is_reported_and_the_rest_is_read() {
 }
 
 #[test]
+fn what_is_opened_to_read_is_left_as_it_is() {
+    let dir = tempfile::tempdir().unwrap();
+    let disk = Arc::new(RealDisk);
+    let to_read = || Journal::open_to_read(disk.clone(), dir.path(), SMALL, &mut ignore);
+    assert!(to_read().unwrap_err().is_read_only(), "there is none yet");
+    let (journal, _) = Journal::open(disk.clone(), dir.path(), SMALL, &mut ignore).unwrap();
+    let mut positions = Vec::new();
+    for i in 0..40u8 {
+        positions.push(append(&journal, &[i; 500]).unwrap());
+    }
+    drop(journal);
+    let lens = || {
+        let files = std::fs::read_dir(dir.path()).unwrap();
+        let mut lens: Vec<_> = files
+            .map(|file| file.unwrap())
+            .map(|file| (file.file_name(), file.metadata().unwrap().len()))
+            .collect();
+        lens.sort();
+        lens
+    };
+    let before = lens();
+    let (journal, recovery) = to_read().unwrap();
+    assert_eq!(recovery.frames, 40);
+    for (i, position) in positions.iter().enumerate() {
+        assert_eq!(journal.read_frame(*position).unwrap()[0], i as u8);
+    }
+    assert!(append(&journal, b"more").unwrap_err().is_read_only());
+    assert!(matches!(to_read(), Err(JournalError::Locked { .. })));
+    assert!(journal.close().unwrap_err().is_read_only());
+    drop(journal);
+    assert_eq!(lens(), before);
+    Journal::open(disk.clone(), dir.path(), SMALL, &mut ignore).unwrap();
+}
+
+#[test]
 fn threads_that_were_answered_find_their_frames_after_a_crash() {
     for seed in 0..60 {
         let disk = SimDisk::new(seed);

@@ -27,6 +27,11 @@ pub trait Disk: Send + Sync + 'static {
     /// Takes the exclusive lock file at `path`, or says who has it.
     fn lock(&self, path: &Path) -> Result<Box<dyn DiskLock>, LockError>;
 
+    /// As [`Disk::lock`], where nothing can be written: the file must be there.
+    fn lock_to_read(&self, path: &Path) -> Result<Box<dyn DiskLock>, LockError> {
+        self.lock(path)
+    }
+
     /// Names of the files in `dir`.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
 
@@ -35,6 +40,11 @@ pub trait Disk: Send + Sync + 'static {
 
     /// Opens the file at `path` for reading and writing.
     fn open(&self, path: &Path) -> io::Result<Arc<dyn File>>;
+
+    /// Opens the file at `path` for reading alone, which a read-only file system allows too.
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        self.open(path)
+    }
 
     /// Removes the file at `path`; open handles go on.
     fn remove(&self, path: &Path) -> io::Result<()>;
@@ -177,18 +187,15 @@ impl Disk for RealDisk {
             .truncate(false)
             .open(path)
             .map_err(LockError::Io)?;
-        match rustix::fs::flock(&file, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => {}
-            Err(rustix::io::Errno::WOULDBLOCK) => {
-                let mut text = String::new();
-                // The holder's number is a courtesy; without it the message still stands.
-                let _ = file.take(LOCK_TEXT_BYTES_MAX).read_to_string(&mut text);
-                return Err(LockError::Taken(text.trim().parse().ok()));
-            }
-            Err(error) => return Err(LockError::Io(error.into())),
-        }
+        take_lock(&file)?;
         file.set_len(0).map_err(LockError::Io)?;
         writeln!(file, "{}", std::process::id()).map_err(LockError::Io)?;
+        Ok(Box::new(RealLock { file }))
+    }
+
+    fn lock_to_read(&self, path: &Path) -> Result<Box<dyn DiskLock>, LockError> {
+        let file = fs::File::open(path).map_err(LockError::Io)?;
+        take_lock(&file)?;
         Ok(Box::new(RealLock { file }))
     }
 
@@ -218,6 +225,11 @@ impl Disk for RealDisk {
         Ok(Arc::new(RealFile::new(file, path)))
     }
 
+    fn open_to_read(&self, path: &Path) -> io::Result<Arc<dyn File>> {
+        let file = fs::File::open(path)?;
+        Ok(Arc::new(RealFile::new(file, path)))
+    }
+
     fn remove(&self, path: &Path) -> io::Result<()> {
         fs::remove_file(path)
     }
@@ -228,6 +240,20 @@ impl Disk for RealDisk {
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
         fs::File::open(dir)?.sync_all()
+    }
+}
+
+/// Takes the lock of a lock file, or says who has it.
+fn take_lock(file: &fs::File) -> Result<(), LockError> {
+    match rustix::fs::flock(file, FlockOperation::NonBlockingLockExclusive) {
+        Ok(()) => Ok(()),
+        Err(Errno::WOULDBLOCK) => {
+            let mut text = String::new();
+            // The holder's number is a courtesy; without it the message still stands.
+            let _ = file.take(LOCK_TEXT_BYTES_MAX).read_to_string(&mut text);
+            Err(LockError::Taken(text.trim().parse().ok()))
+        }
+        Err(error) => Err(LockError::Io(error.into())),
     }
 }
 

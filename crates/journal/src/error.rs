@@ -120,6 +120,15 @@ impl JournalError {
         matches!(self, JournalError::Io { action: "read", source, .. } if is_unreadable(source))
     }
 
+    /// Whether it came from a file system that is read-only: nothing helps but making it writable.
+    pub fn is_read_only(&self) -> bool {
+        match self {
+            JournalError::Io { source, .. } => source.kind() == io::ErrorKind::ReadOnlyFilesystem,
+            JournalError::Poisoned { source } => source.is_read_only(),
+            _ => false,
+        }
+    }
+
     pub(crate) fn io(action: &'static str, path: &Path, source: io::Error) -> Self {
         JournalError::Io {
             action,

@@ -2,14 +2,13 @@
 //!
 //! All that touches the disk is the writer's (see `writer`), but for reads and reclamation.
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
 use std::thread::{self, JoinHandle};
 
 use bytes::Bytes;
-use parking_lot::{Condvar, Mutex};
-use tokio::sync::Notify;
+use parking_lot::Mutex;
 
 use crate::disk::{Disk, DiskLock, LockError};
 use crate::error::JournalError;
@@ -19,8 +18,7 @@ use crate::options::JournalOptions;
 use crate::recovery::{self, Recovery};
 use crate::segment::{SegmentInfo, SegmentTable, Stretch};
 use crate::spares::Spares;
-use crate::state::{Batch, Condition, Parked, Shared, State};
-use crate::syncer::Syncing;
+use crate::state::{Condition, Shared, State};
 use crate::telemetry::Telemetry;
 use crate::writer::Writer;
 
@@ -53,6 +51,39 @@ impl Journal {
         Ok((journal, recovery))
     }
 
+    /// As [`Journal::open`], for a file system that is read-only: shows what stands and changes
+    /// nothing. It can be read; appends are answered `Poisoned` from the outset.
+    ///
+    /// Errors: as there, and `Io` where no journal stands.
+    pub fn open_to_read(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: JournalOptions,
+        visit: &mut dyn FnMut(FrameRef<'_>) -> Result<(), JournalError>,
+    ) -> Result<(Journal, Recovery), JournalError> {
+        options.check()?;
+        let read_only = || io::Error::from(io::ErrorKind::ReadOnlyFilesystem);
+        let path = dir.join(LOCK_NAME);
+        let lock = match disk.lock_to_read(&path) {
+            Err(LockError::Io(error)) if error.kind() == io::ErrorKind::NotFound => {
+                return Err(JournalError::io("create", &path, read_only()));
+            }
+            taken => taken.map_err(|error| not_locked(dir, error))?,
+        };
+        let table = SegmentTable::new(disk.clone(), dir);
+        let marks = Marks::read(&*disk, dir);
+        let mark = marks.newest();
+        let (tail, recovery) =
+            recovery::recover_to_read(&disk, dir, &table, &options, mark, visit)?;
+        let mut state = State::new(tail, &options, lock);
+        let source = state.poison(JournalError::io("write to", dir, read_only()), dir);
+        // There is no writer.
+        state.stopped = true;
+        state.closed = Some(Err(JournalError::Poisoned { source }));
+        let shared = Shared::new(disk, dir, options, table, marks, state);
+        Ok((Journal::on(Arc::new(shared)), recovery))
+    }
+
     /// Shows every whole frame in `dir` to `visit`, whatever is marked, and changes nothing: what an
     /// opening would report and cut is reported only. Errors as [`Journal::open`].
     pub fn inspect(
@@ -83,57 +114,21 @@ impl Journal {
         }
         Spares::clear(&*disk, dir)?;
         let (tail, recovery) = recovery::recover(&disk, dir, &table, &options, mark, visit)?;
-        let end = tail
-            .segment
-            .written
-            .load(std::sync::atomic::Ordering::Acquire);
-        let shared = Arc::new(Shared {
-            disk,
-            dir: dir.to_owned(),
-            options,
-            table,
-            state: Mutex::new(State {
-                end,
-                durable: end,
-                active: tail,
-                next: None,
-                pending: Batch::default(),
-                in_flight: 0,
-                want: 0,
-                want_is_vital: false,
-                seals_early: false,
-                reserve: options.reserve_bytes,
-                full: None,
-                condition: Condition::Open,
-                parked: Parked::No,
-                stopped: false,
-                closed: None,
-                lock: Some(lock),
-            }),
-            work: Condvar::new(),
-            room: Condvar::new(),
-            room_async: Notify::new(),
-            reclaiming: Mutex::new(()),
-            marks: Mutex::new(marks),
-            spares: Spares::new(options.spares_max),
-            syncing: Syncing::default(),
-            sent_on: AtomicUsize::new(0),
-            threads: Mutex::default(),
-            telemetry: Telemetry::default(),
-        });
+        let state = State::new(tail, &options, lock);
+        let shared = Arc::new(Shared::new(disk, dir, options, table, marks, state));
         let mut writer = Writer::new(shared.clone());
         writer.commit.allocate_ahead();
+        Ok((Journal::on(shared), writer, recovery))
+    }
+
+    fn on(shared: Arc<Shared>) -> Journal {
         let handle = Handle {
             shared,
             thread: Mutex::new(None),
         };
-        Ok((
-            Journal {
-                handle: Arc::new(handle),
-            },
-            writer,
-            recovery,
-        ))
+        Journal {
+            handle: Arc::new(handle),
+        }
     }
 
     /// Reads `len` bytes at `position`, a range within one frame that reached `os`.
@@ -365,13 +360,17 @@ impl std::fmt::Debug for Journal {
 /// Takes the folder for this process.
 fn lock(disk: &dyn Disk, dir: &Path) -> Result<Box<dyn DiskLock>, JournalError> {
     let path = dir.join(LOCK_NAME);
-    disk.lock(&path).map_err(|error| match error {
+    disk.lock(&path).map_err(|error| not_locked(dir, error))
+}
+
+fn not_locked(dir: &Path, error: LockError) -> JournalError {
+    match error {
         LockError::Taken(pid) => JournalError::Locked {
             dir: dir.to_owned(),
             pid,
         },
-        LockError::Io(error) => JournalError::io("lock", &path, error),
-    })
+        LockError::Io(error) => JournalError::io("lock", &dir.join(LOCK_NAME), error),
+    }
 }
 
 /// What the clones of a journal share beside the writer; its end closes the journal.

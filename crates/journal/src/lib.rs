@@ -10,6 +10,9 @@
 //! - A failed write or sync poisons the journal: every call answers an error until the folder is
 //!   opened again. A full disk does not poison: nothing is assigned that has no room, and a
 //!   reserve that was allocated before is left for what frees space ([`Journal::append_vital`]).
+//! - A file system that is read-only poisons too, and is told by its name
+//!   ([`JournalError::is_read_only`]); what stands there can be opened to be read
+//!   ([`Journal::open_to_read`]).
 //!
 //! # Bytes on disk (all integers little-endian)
 //!

@@ -86,7 +86,9 @@ impl Marks {
 
 fn read_one(disk: &dyn Disk, path: &Path) -> Option<u64> {
     let mut bytes = [0; MARK_BYTES];
-    let read: io::Result<usize> = disk.open(path).and_then(|file| file.read_at(&mut bytes, 0));
+    let read: io::Result<usize> = disk
+        .open_to_read(path)
+        .and_then(|file| file.read_at(&mut bytes, 0));
     if !matches!(read, Ok(MARK_BYTES)) {
         return None;
     }

@@ -6,6 +6,7 @@
 mod settle;
 mod walk;
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -84,23 +85,14 @@ pub(crate) fn recover(
     visit: Visit<'_>,
 ) -> Result<(Tail, Recovery), JournalError> {
     let bases = bases_in(&**disk, dir)?;
-    let mut walk = Walk::new(&**disk, table, options, &bases);
-    let start = match mark {
-        Some(mark) => walk.skip_to(mark)?,
-        None => None,
-    };
-    walk.report.started = start.map(|start| Position(bases[start.index] + start.offset));
-    let keep = walk.walk(start, visit)?;
-    let Walk {
+    let walk = Walk::new(&**disk, table, options, &bases);
+    let Found {
+        keep,
         kept,
         synced,
-        mut report,
-        ..
-    } = walk;
-
+        report,
+    } = find(walk, &bases, mark, visit)?;
     remove_from(&**disk, dir, table, &bases, keep)?;
-    let kept: Vec<Kept> = kept.into_values().take(keep).collect();
-    report.segments = kept.len().max(1) as u32;
     let Some((last, sealed)) = kept.split_last() else {
         let base = bases.first().copied().unwrap_or(0);
         let size = options.segment_bytes;
@@ -124,6 +116,40 @@ pub(crate) fn recover(
     Ok((tail, report))
 }
 
+/// As [`recover`], but changes nothing: nobody may append behind the tail.
+pub(crate) fn recover_to_read(
+    disk: &Arc<dyn Disk>,
+    dir: &Path,
+    table: &SegmentTable,
+    options: &JournalOptions,
+    mark: Option<u64>,
+    visit: Visit<'_>,
+) -> Result<(Tail, Recovery), JournalError> {
+    let bases = bases_in(&**disk, dir)?;
+    let walk = Walk::new(&**disk, table, options, &bases);
+    let Found { kept, report, .. } = find(walk, &bases, mark, visit)?;
+    let Some((last, sealed)) = kept.split_last() else {
+        let read_only = io::ErrorKind::ReadOnlyFilesystem.into();
+        return Err(JournalError::io("create a journal in", dir, read_only));
+    };
+    for kept in sealed {
+        table.insert(Arc::new(kept.segment(kept.end, kept.len)), None);
+        table.sealed(kept.base);
+    }
+    let path = table.path(last.base);
+    let file = disk
+        .open_to_read(&path)
+        .map_err(|error| JournalError::io("open", &path, error))?;
+    let segment = Arc::new(last.segment(last.end, last.len));
+    table.insert(segment.clone(), Some(file.clone()));
+    let tail = Tail {
+        segment,
+        file,
+        admitted: last.end,
+    };
+    Ok((tail, report))
+}
+
 /// Shows all frames from the journal's start on and changes nothing.
 pub(crate) fn inspect(
     disk: &Arc<dyn Disk>,
@@ -137,6 +163,41 @@ pub(crate) fn inspect(
     let kept = walk.walk(None, visit)?;
     walk.report.segments = u32::try_from(kept).unwrap_or(u32::MAX);
     Ok(walk.report)
+}
+
+/// What stands in a folder.
+struct Found {
+    /// How many segments stay.
+    keep: usize,
+    /// These, oldest first.
+    kept: Vec<Kept>,
+    /// Up to where the frames prove that it was synced.
+    synced: u64,
+    report: Recovery,
+}
+
+/// Shows the frames from the mark on.
+fn find(
+    mut walk: Walk<'_>,
+    bases: &[u64],
+    mark: Option<u64>,
+    visit: Visit<'_>,
+) -> Result<Found, JournalError> {
+    let start = match mark {
+        Some(mark) => walk.skip_to(mark)?,
+        None => None,
+    };
+    walk.report.started = start.map(|start| Position(bases[start.index] + start.offset));
+    let keep = walk.walk(start, visit)?;
+    let kept: Vec<Kept> = walk.kept.into_values().take(keep).collect();
+    let mut report = walk.report;
+    report.segments = kept.len().max(1) as u32;
+    Ok(Found {
+        keep,
+        kept,
+        synced: walk.synced,
+        report,
+    })
 }
 
 fn bases_in(disk: &dyn Disk, dir: &Path) -> Result<Vec<u64>, JournalError> {

@@ -273,7 +273,7 @@ impl SegmentTable {
         let path = self.path(segment.base);
         let file = self
             .disk
-            .open(&path)
+            .open_to_read(&path)
             .map_err(|error| JournalError::io("open", &path, error))?;
         if let Some(entry) = inner.segments.get_mut(&segment.base) {
             entry.file = Some(file.clone());

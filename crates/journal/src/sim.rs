@@ -58,6 +58,12 @@ impl SimDisk {
         self.world.lock().fail_next_write = true;
     }
 
+    /// Makes the file system read-only or writable again. What was written before and not synced
+    /// may never reach the disk, as when Linux makes a file system read-only after an error.
+    pub fn set_read_only(&self, is_read_only: bool) {
+        self.world.lock().is_read_only = is_read_only;
+    }
+
     /// Cuts the power in the middle of the `operations`-th change from now on; every call fails
     /// then until [`SimDisk::power_on`].
     pub fn crash_after(&self, operations: u64) {
@@ -308,7 +314,8 @@ impl SimFile {
     /// Makes durable what was written to the sectors of a range, and the length.
     fn sync_range(&self, range: Range<usize>) -> io::Result<()> {
         let mut world = self.world.lock();
-        if world.change(Some(self.life))? {
+        let change = world.change(Some(self.life));
+        if matches!(change, Ok(true)) {
             return world.end_change(true);
         }
         let World {
@@ -320,11 +327,19 @@ impl SimFile {
         } = &mut *world;
         let inode = inodes.entry(self.id).or_default();
         let sectors = range.start / *sector..range.end.div_ceil(*sector);
-        if std::mem::take(fail_next_sync) {
+        let failed = match change {
+            Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => Err(error),
+            Err(error) => return Err(error),
+            Ok(_) if std::mem::take(fail_next_sync) => {
+                Err(io::Error::other("simulated sync error"))
+            }
+            Ok(_) => Ok(()),
+        };
+        if failed.is_err() {
             inode.apply_sectors(*sector, sectors, &mut |versions| {
                 rng.below(versions as u64 + 1) as usize
             });
-            return Err(io::Error::other("simulated sync error"));
+            return failed;
         }
         inode.apply_lens(usize::MAX);
         inode.apply_sectors(*sector, sectors, &mut |versions| versions);

@@ -13,7 +13,7 @@ use parking_lot::Mutex;
 
 use crate::done::{Done, OnDone};
 use crate::error::JournalError;
-use crate::format::{FRAME_OVERHEAD_BYTES, Frame, Position};
+use crate::format::{FRAME_OVERHEAD_BYTES, Frame, FrameRef, Position};
 use crate::journal::Journal;
 use crate::options::{Durability, JournalOptions};
 use crate::recovery::Recovery;
@@ -55,6 +55,8 @@ fn nothing_acknowledged_is_lost_and_nothing_torn_is_read() {
             reserved,
             handed,
             at_once,
+            read_only,
+            read,
         } = seen;
         for (what, times) in [
             ("crashes", crashes),
@@ -69,6 +71,8 @@ fn nothing_acknowledged_is_lost_and_nothing_torn_is_read() {
             ("reserves taken", reserved),
             ("rounds of the syncer", handed),
             ("writes with their sync", at_once),
+            ("read-only file systems", read_only),
+            ("openings to read", read),
         ] {
             assert!(times > 100, "only {times} {what} in {count} seeds");
         }
@@ -85,6 +89,17 @@ struct Placed {
     kind: u8,
     version: u8,
     payload: Vec<u8>,
+}
+
+impl Placed {
+    fn of(frame: &FrameRef<'_>) -> Placed {
+        Placed {
+            position: frame.position.0,
+            kind: frame.kind,
+            version: frame.version,
+            payload: frame.payload.to_vec(),
+        }
+    }
 }
 
 /// What the journal has promised; counts of frames from the beginning of time.
@@ -112,6 +127,8 @@ struct Seen {
     reserved: u64,
     handed: u64,
     at_once: u64,
+    read_only: u64,
+    read: u64,
 }
 
 impl Seen {
@@ -128,6 +145,8 @@ impl Seen {
         self.reserved += other.reserved;
         self.handed += other.handed;
         self.at_once += other.at_once;
+        self.read_only += other.read_only;
+        self.read += other.read;
     }
 }
 
@@ -215,21 +234,21 @@ impl World {
 
     /// Opens and holds what is visited against the model; `None` when a fault got in the way.
     fn open(&mut self, end: &End) -> Option<(Journal, Writer)> {
+        let read = self.rng.one_in(6).then(|| self.read_only()).flatten();
         let mut visited = Vec::new();
         let opened = Journal::open_stepped(
             Arc::new(self.disk.clone()),
             Path::new("/sim"),
             self.options,
             &mut |frame| {
-                visited.push(Placed {
-                    position: frame.position.0,
-                    kind: frame.kind,
-                    version: frame.version,
-                    payload: frame.payload.to_vec(),
-                });
+                visited.push(Placed::of(&frame));
                 Ok(())
             },
         );
+        if let (Some(read), Ok(_)) = (read, &opened) {
+            assert_eq!(read, visited, "what was read is not what stood there");
+            self.seen.read += 1;
+        }
         let (journal, mut writer, recovery) = match opened {
             Ok(opened) => opened,
             Err(JournalError::Io { .. }) => return None,
@@ -240,6 +259,38 @@ impl World {
         let bytes = self.rng.below(3) * self.rng.below(4_000);
         writer.commit.hands_over_from(bytes);
         Some((journal, writer))
+    }
+
+    /// What can be read while the file system is read-only; `None` where there is no journal yet.
+    fn read_only(&mut self) -> Option<Vec<Placed>> {
+        let disk = Arc::new(self.disk.clone());
+        let dir = Path::new("/sim");
+        self.disk.set_read_only(true);
+        let refused = Journal::open_stepped(disk.clone(), dir, self.options, &mut |_| Ok(()));
+        let refused = refused.err().expect("it opens, and cannot be written");
+        assert!(refused.is_read_only(), "{refused}");
+        let mut visited = Vec::new();
+        let opened = Journal::open_to_read(disk, dir, self.options, &mut |frame| {
+            visited.push(Placed::of(&frame));
+            Ok(())
+        });
+        let read = match opened {
+            Ok((journal, _)) => {
+                for frame in &visited {
+                    let payload = journal.read_frame(Position(frame.position));
+                    assert_eq!(payload.unwrap(), frame.payload);
+                }
+                let error = self.probe(&journal).unwrap_err();
+                assert!(error.is_read_only(), "{error}");
+                Some(visited)
+            }
+            Err(error) => {
+                assert!(error.is_read_only() && visited.is_empty(), "{error}");
+                None
+            }
+        };
+        self.disk.set_read_only(false);
+        read
     }
 
     fn check_recovery(
@@ -314,7 +365,8 @@ impl World {
                 90..92 => self.disk.crash_after(self.rng.below(6)),
                 92 => self.disk.fail_next_sync(),
                 93 => self.disk.fail_next_write(),
-                94..97 => self
+                94 => self.disk.set_read_only(true),
+                95..97 => self
                     .disk
                     .set_capacity(Some(self.disk.used() + self.rng.below(4000))),
                 97..99 => self.disk.set_capacity(None),
@@ -322,10 +374,13 @@ impl World {
             }
             if let Err(JournalError::Poisoned { .. }) = self.probe(&journal) {
                 self.seen.poisonings += 1;
+                let told = journal.health().unwrap_err();
+                self.seen.read_only += u64::from(told.is_read_only());
                 break;
             }
         }
         self.disk.set_capacity(None);
+        self.disk.set_read_only(false);
         self.seen.rolled += journal.segments().len() as u64 - 1;
         self.end(journal, writer)
     }
@@ -469,7 +524,9 @@ impl World {
                 );
                 self.seen.reclaimed += u64::from(removed);
             }
-            Err(JournalError::Io { .. }) => assert!(self.disk.is_down()),
+            Err(error @ JournalError::Io { .. }) => {
+                assert!(self.disk.is_down() || error.is_read_only());
+            }
             Err(JournalError::Poisoned { .. }) => {}
             Err(error) => panic!("reclaim failed: {error}"),
         }

@@ -32,6 +32,14 @@ impl Commit {
             let Some(plan) = plan else { break };
             match self.allocate(plan) {
                 Ok(()) => {}
+                // Waiting for room would not help, and whoever is told of it should hear why.
+                Err(AllocateError::NoRoom(error))
+                    if error.kind() == io::ErrorKind::ReadOnlyFilesystem =>
+                {
+                    let dir = &self.shared.dir;
+                    self.poison(JournalError::io("make room in", dir, error));
+                    return;
+                }
                 Err(AllocateError::NoRoom(_))
                     if self.shared.spares.give_up_one(&*self.shared.disk) => {}
                 Err(AllocateError::NoRoom(error)) => {

@@ -4,7 +4,7 @@
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::ThreadId;
 use std::time::Instant;
 
@@ -52,6 +52,33 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
+    pub(crate) fn new(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: JournalOptions,
+        table: SegmentTable,
+        marks: Marks,
+        state: State,
+    ) -> Self {
+        Shared {
+            disk,
+            dir: dir.to_owned(),
+            options,
+            table,
+            state: Mutex::new(state),
+            work: Condvar::new(),
+            room: Condvar::new(),
+            room_async: Notify::new(),
+            reclaiming: Mutex::new(()),
+            marks: Mutex::new(marks),
+            spares: Spares::new(options.spares_max),
+            syncing: Syncing::default(),
+            sent_on: AtomicUsize::new(0),
+            threads: Mutex::default(),
+            telemetry: Telemetry::default(),
+        }
+    }
+
     pub(crate) fn notify_room(&self) {
         self.room.notify_all();
         self.room_async.notify_waiters();
@@ -161,6 +188,29 @@ pub(crate) enum Admit {
 }
 
 impl State {
+    /// Of a journal that ends with this tail.
+    pub(crate) fn new(tail: Tail, options: &JournalOptions, lock: Box<dyn DiskLock>) -> Self {
+        let end = tail.segment.written.load(Ordering::Acquire);
+        State {
+            end,
+            durable: end,
+            active: tail,
+            next: None,
+            pending: Batch::default(),
+            in_flight: 0,
+            want: 0,
+            want_is_vital: false,
+            seals_early: false,
+            reserve: options.reserve_bytes,
+            full: None,
+            condition: Condition::Open,
+            parked: Parked::No,
+            stopped: false,
+            closed: None,
+            lock: Some(lock),
+        }
+    }
+
     /// Refuses all further calls for this reason, which the log is told, or for the one before it.
     pub(crate) fn poison(&mut self, error: JournalError, dir: &Path) -> Arc<JournalError> {
         if let Condition::Poisoned(source) = &self.condition {

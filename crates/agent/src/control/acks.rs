@@ -156,15 +156,20 @@ impl Acks {
     }
 
     fn save(&self) {
-        let saved = serde_json::to_vec(&self.book)
-            .map_err(|error| crate::AgentError::Refused(error.to_string()))
-            .and_then(|bytes| {
-                let repository = self.supervisor.repository();
-                repository.save_state(STATE, Bytes::from(bytes))
-            });
-        if let Err(error) = saved {
-            let error = base::report(&error);
-            tracing::error!(error, "acknowledgements are not on record");
+        let bytes = match serde_json::to_vec(&self.book) {
+            Ok(bytes) => bytes,
+            Err(error) => {
+                tracing::error!(%error, "acknowledgements cannot be put on record");
+                return;
+            }
+        };
+        let repository = self.supervisor.repository();
+        if let Err(error) = repository.save_state(STATE, Bytes::from(bytes)) {
+            tracing::error!(
+                error = base::report(&error),
+                "acknowledgements are not on record"
+            );
+            self.supervisor.note_failure(error);
         }
     }
 }

@@ -9,6 +9,7 @@ use std::os::unix::fs::DirBuilderExt;
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::SystemClock;
 use journal::RealDisk;
@@ -32,11 +33,12 @@ use crate::logs::Logs;
 use crate::metrics::Publisher;
 use crate::parameters::Outside;
 use crate::properties::{Told, Trial};
+use crate::read_only;
 use crate::repository::{Repository, RepositoryLimits, RepositoryOptions};
 use crate::s2s::Ports;
 use crate::service::Service;
 use crate::services::{ClientAuthentication, SslContext, SslFiles};
-use crate::supervisor::Supervisor;
+use crate::supervisor::{Stop, Supervisor};
 use crate::watchdog;
 
 /// Why an agent ended.
@@ -102,12 +104,11 @@ fn run_with(
         limits: limits(dir),
         ..configuration.repository()?
     };
-    let keyring = configuration.keyring()?;
-    let repository = Repository::open_sealed(Arc::new(RealDisk), &folder, options, keyring)?;
+    let failure = Arc::new(Failure::default());
+    let repository = open(&folder, options, &configuration, &failure)?;
     let identifier = settings::identifier(args, configuration.values(), &repository)?;
     let property = |key: &str| configuration.get(key);
     let control = ControlConfig::of(args, &property, identifier)?;
-    let failure = Arc::new(Failure::default());
     let ports = Ports::default();
     // Peers are served as long as it is here.
     let _site_to_site = site_to_site(&configuration, &ports, runtime.handle())?;
@@ -136,6 +137,9 @@ fn run_with(
             .post(now, Level::Error, agent, settings::WITHDRAWN);
     }
     let supervisor = Arc::new(Supervisor::new(ground, dir, plan.times));
+    if failure.is_reported() {
+        supervisor.stop_for(Stop::ReadOnly);
+    }
     if let Err(error) = supervisor.start(plan.flow_file.as_deref()) {
         // With a control plane there is a way to a better flow, unless it was its change of settings
         // that keeps this one from running.
@@ -153,8 +157,32 @@ fn run_with(
     let closed = repository.close();
     runtime.shutdown_timeout(crate::limits::STOP_WAIT);
     tracing::info!("agent stopped");
-    let ended = outcome?;
-    closed.map(|()| ended)
+    match (outcome?, closed) {
+        // That was told, and the next opening sees to it.
+        (ended, Err(error)) if error.is_read_only() => {
+            tracing::warn!("{}", base::report(&error));
+            Ok(ended)
+        }
+        (ended, closed) => closed.map(|()| ended),
+    }
+}
+
+/// Opens the repository; on a file system that is read-only to be read, which is reported.
+fn open(
+    folder: &Path,
+    options: RepositoryOptions,
+    configuration: &Configuration,
+    failure: &Failure,
+) -> Result<Arc<Repository>, AgentError> {
+    let keyring = configuration.keyring()?;
+    match Repository::open_sealed(Arc::new(RealDisk), folder, options, keyring) {
+        Err(error) if error.is_read_only() => {
+            failure.report(error);
+            let keyring = configuration.keyring()?;
+            Repository::open_to_read(Arc::new(RealDisk), folder, options, keyring)
+        }
+        opened => opened,
+    }
 }
 
 /// Listeners for site-to-site peers, raw and over HTTP, where they are wanted.
@@ -241,7 +269,7 @@ async fn live(
     let outcome = tokio::select! {
         () = either(&mut terminate, &mut interrupt) => Ok(Ended::Stopped),
         () = beside.restart.notified() => Ok(Ended::Restarts),
-        error = failure.wait() => Err(error),
+        outcome = broken(failure, supervisor) => outcome,
     };
     beside.end(matches!(outcome, Ok(Ended::Restarts)));
     let stopping = {
@@ -259,6 +287,18 @@ async fn live(
         }
     }
     outcome
+}
+
+/// Waits until the repository fails; where only its file system was read-only, until that is
+/// writable again.
+async fn broken(failure: &Failure, supervisor: &Arc<Supervisor>) -> Result<Ended, AgentError> {
+    let error = failure.wait().await;
+    if !error.is_read_only() {
+        return Err(error);
+    }
+    tracing::error!("{}", base::report(&error));
+    read_only::rest(Arc::clone(supervisor), READ_ONLY_LOOK).await;
+    Ok(Ended::Restarts)
 }
 
 async fn either(terminate: &mut Signal, interrupt: &mut Signal) {
@@ -397,6 +437,9 @@ fn runtime() -> Result<Runtime, AgentError> {
             source,
         })
 }
+
+/// How often a read-only file system is tried.
+const READ_ONLY_LOOK: Duration = Duration::from_secs(5);
 
 /// Where site-to-site peers call, and whether by TLS.
 const SITE_TO_SITE_PORT: &str = "nifi.remote.input.socket.port";

@@ -116,6 +116,7 @@ fn word(stop: Stop) -> String {
     let word = match stop {
         Stop::Operator => "operator",
         Stop::Disk => "disk",
+        Stop::ReadOnly => "read-only disk",
     };
     word.to_owned()
 }

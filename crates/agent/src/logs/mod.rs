@@ -82,15 +82,21 @@ impl Logs {
     /// Errors: the file cannot be opened, or the filter is none.
     pub(crate) fn configure(&self, config: &LogConfig) -> Result<(), AgentError> {
         let file = match &config.file {
-            Some(file) => Some(
-                RollingFile::open(&file.path, file.bytes_max, file.files_max).map_err(
-                    |source| AgentError::File {
+            Some(file) => match RollingFile::open(&file.path, file.bytes_max, file.files_max) {
+                Ok(opened) => Some(opened),
+                // The agent has more to do than to log.
+                Err(error) if error.kind() == io::ErrorKind::ReadOnlyFilesystem => {
+                    tracing::warn!(path = %file.path.display(), %error, "nothing is logged there");
+                    None
+                }
+                Err(source) => {
+                    return Err(AgentError::File {
                         action: "open",
                         path: file.path.clone(),
                         source,
-                    },
-                )?,
-            ),
+                    });
+                }
+            },
             None => None,
         };
         if std::env::var_os(FILTER).is_none()

@@ -6,20 +6,20 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::Body;
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
 use tokio::net::TcpStream;
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
 use tokio_rustls::TlsAcceptor;
 
+use super::http_bounds::{BoundedBody, HttpBounds, Patient, Place, Queue};
 use super::http_client::PieceBody;
 use super::tls;
-use crate::net::limits::{HTTP_CONNECTIONS_MAX, HTTP_HEADER_BYTES_MAX};
+use crate::net::limits::HTTP_HEADER_BYTES_MAX;
 
 /// A running listener; dropping it breaks off every connection.
 #[derive(Debug)]
@@ -52,6 +52,7 @@ impl Server {
         runtime: &tokio::runtime::Handle,
         port: u16,
         tls: Option<Arc<ServerConfig>>,
+        bounds: HttpBounds,
         handler: Arc<impl Handler>,
     ) -> io::Result<Server> {
         let listener = bind(port)?;
@@ -60,7 +61,7 @@ impl Server {
         let _entered = runtime.enter();
         let listener = tokio::net::TcpListener::from_std(listener)?;
         let acceptor = tls.map(TlsAcceptor::from);
-        let task = runtime.spawn(accept(listener, acceptor, handler));
+        let task = runtime.spawn(accept(listener, acceptor, bounds, handler));
         Ok(Server { address, task })
     }
 
@@ -89,40 +90,10 @@ pub(crate) fn answer(status: u16, text: impl Into<bytes::Bytes>) -> Response<Pie
     answer
 }
 
-/// The next piece of a body; trailers are left out.
-pub(crate) async fn piece(body: &mut Incoming) -> Option<Result<Bytes, hyper::Error>> {
-    loop {
-        let frame = std::future::poll_fn(|cx| std::pin::Pin::new(&mut *body).poll_frame(cx));
-        match frame.await? {
-            Ok(frame) => {
-                if let Ok(bytes) = frame.into_data() {
-                    return Some(Ok(bytes));
-                }
-            }
-            Err(error) => return Some(Err(error)),
-        }
-    }
-}
-
-/// Hands on a body of at most `bytes_max` until it ends or nobody takes it; an empty piece is the end.
-pub(crate) async fn pump(
-    mut body: Incoming,
-    feed: mpsc::Sender<io::Result<Bytes>>,
-    bytes_max: u64,
-) {
-    let mut total = 0;
-    while let Some(read) = piece(&mut body).await {
-        let read = match read {
-            Ok(bytes) if bytes.is_empty() => continue,
-            Ok(bytes) => {
-                total += bytes.len() as u64;
-                match total > bytes_max {
-                    true => Err(io::Error::other("the body is too large")),
-                    false => Ok(bytes),
-                }
-            }
-            Err(error) => Err(io::Error::other(error)),
-        };
+/// Hands on a body until it ends or nobody takes it; an empty piece is the end.
+pub(crate) async fn pump(mut body: BoundedBody, feed: mpsc::Sender<io::Result<Bytes>>) {
+    while let Some(read) = body.piece().await {
+        let read = read.map_err(|unread| io::Error::other(unread.reason));
         let is_last = read.is_err();
         if feed.send(read).await.is_err() || is_last {
             return;
@@ -175,16 +146,14 @@ impl io::Read for PieceReader {
 async fn accept(
     listener: tokio::net::TcpListener,
     acceptor: Option<TlsAcceptor>,
+    bounds: HttpBounds,
     handler: Arc<impl Handler>,
 ) {
-    let room = Arc::new(Semaphore::new(HTTP_CONNECTIONS_MAX));
+    let room = Arc::new(Semaphore::new(bounds.connections_max));
+    let queue = Arc::<Queue>::default();
     // Ends with this task, and every connection with it.
     let mut connections = JoinSet::new();
     loop {
-        // At the bound the kernel holds newcomers back.
-        let Ok(permit) = Arc::clone(&room).acquire_owned().await else {
-            return;
-        };
         while connections.try_join_next().is_some() {}
         let (stream, address) = match listener.accept().await {
             Ok(accepted) => accepted,
@@ -194,13 +163,30 @@ async fn accept(
                 continue;
             }
         };
+        // Where nobody gives way the kernel holds the next ones back.
+        let permit = permit(&room, &queue).await;
         let (acceptor, handler) = (acceptor.clone(), Arc::clone(&handler));
+        let place = Arc::new(Place::new(&queue));
         connections.spawn(async move {
             let _permit = permit;
-            if let Err(error) = serve(stream, address, acceptor, handler).await {
+            if let Err(error) = serve(stream, address, acceptor, bounds, place, handler).await {
                 tracing::debug!(%address, error, "an HTTP connection ended");
             }
         });
+    }
+}
+
+/// Waits for a place among the connections; who waits for a request gives way.
+async fn permit(room: &Arc<Semaphore>, queue: &Queue) -> Option<OwnedSemaphorePermit> {
+    if let Ok(permit) = Arc::clone(room).try_acquire_owned() {
+        return Some(permit);
+    }
+    loop {
+        queue.displace();
+        let freed = Arc::clone(room).acquire_owned();
+        if let Ok(permit) = tokio::time::timeout(ACCEPT_REST, freed).await {
+            return permit.ok();
+        }
     }
 }
 
@@ -208,6 +194,8 @@ async fn serve(
     stream: TcpStream,
     address: SocketAddr,
     acceptor: Option<TlsAcceptor>,
+    bounds: HttpBounds,
+    place: Arc<Place>,
     handler: Arc<impl Handler>,
 ) -> Result<(), String> {
     stream.set_nodelay(true).map_err(|e| e.to_string())?;
@@ -216,40 +204,63 @@ async fn serve(
             address,
             subject: None,
         };
-        return converse(stream, peer, handler).await;
+        return converse(stream, peer, bounds, place, handler).await;
     };
-    let accepting = tokio::time::timeout(HANDSHAKE_WAIT, acceptor.accept(stream)).await;
-    let stream = accepting
-        .map_err(|_| "no TLS handshake".to_owned())?
-        .map_err(|e| e.to_string())?;
+    let accepting = tokio::time::timeout(HANDSHAKE_WAIT, acceptor.accept(stream));
+    let accepted = tokio::select! {
+        accepted = accepting => accepted.map_err(|_| "no TLS handshake".to_owned())?,
+        () = place.is_needed() => return Err(GAVE_WAY.to_owned()),
+    };
+    let stream = accepted.map_err(|e| e.to_string())?;
     let subject = tls::subject(stream.get_ref().1.peer_certificates());
-    converse(stream, Peer { address, subject }, handler).await
+    converse(stream, Peer { address, subject }, bounds, place, handler).await
 }
 
 async fn converse(
     stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
+    bounds: HttpBounds,
+    place: Arc<Place>,
     handler: Arc<impl Handler>,
 ) -> Result<(), String> {
+    let own = Arc::clone(&place);
     let service = service_fn(move |request| {
-        let (handler, peer) = (Arc::clone(&handler), peer.clone());
-        async move { Ok::<_, std::convert::Infallible>(handler.answer(request, peer).await) }
+        let (handler, peer, place) = (Arc::clone(&handler), peer.clone(), Arc::clone(&own));
+        async move {
+            place.begins();
+            let answer = handler.answer(request, peer).await;
+            place.waits_again();
+            Ok::<_, std::convert::Infallible>(answer)
+        }
     });
-    hyper::server::conn::http1::Builder::new()
+    let stream = Patient::new(stream, bounds.answer_wait);
+    let connection = hyper::server::conn::http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(HEADER_WAIT)
+        .header_read_timeout(bounds.header_wait)
         .max_buf_size(HTTP_HEADER_BYTES_MAX)
         .half_close(true)
-        .serve_connection(TokioIo::new(stream), service)
-        .await
-        .map_err(|error| base::report(&error))
+        .serve_connection(TokioIo::new(stream), service);
+    tokio::pin!(connection);
+    let ended = tokio::select! {
+        ended = connection.as_mut() => ended,
+        () = place.is_needed() => {
+            if !place.has_begun() {
+                return Err(GAVE_WAY.to_owned());
+            }
+            // What is being answered still is.
+            connection.as_mut().graceful_shutdown();
+            connection.await
+        }
+    };
+    ended.map_err(|error| base::report(&error))
 }
+
+/// Why a connection that waited ended.
+const GAVE_WAY: &str = "it waited for a request, and others need its place";
 
 /// Longest TLS handshake.
 const HANDSHAKE_WAIT: Duration = Duration::from_secs(10);
 
-/// Longest wait for a request's header; also how long an idle connection is kept.
-const HEADER_WAIT: Duration = Duration::from_secs(60);
-
-/// Rest after a connection that could not be accepted (no handles left, mostly).
+/// Rest after a connection that could not be accepted (no handles left, mostly), and between two
+/// looks for one that gives way.
 const ACCEPT_REST: Duration = Duration::from_millis(100);

@@ -1,13 +1,33 @@
 //! The network processors' bounds, each with its unit and its reason.
 
-/// Connections that one HTTP listener serves at once; more wait in the kernel.
+use std::time::Duration;
+
+/// Connections that one HTTP listener serves at once. For one more the one goes that has waited
+/// longest for a request; where each has one, it waits.
 pub const HTTP_CONNECTIONS_MAX: usize = 256;
+
+/// How long a request's header may take; also how long a connection without one is kept.
+pub const HTTP_HEADER_WAIT: Duration = Duration::from_secs(60);
+
+/// How long a request's body may bring nothing, as NiFi's listener has it.
+pub const HTTP_BODY_WAIT: Duration = Duration::from_secs(30);
+
+/// Bytes that a body brings each second on average, beyond [`HTTP_BODY_WAIT`]: a drip is no body.
+/// The slowest of radio links bring more.
+pub const HTTP_BODY_BYTES_PER_SECOND_MIN: u64 = 128;
+
+/// How long a client may take nothing of its answer.
+pub const HTTP_ANSWER_WAIT: Duration = Duration::from_secs(30);
+
+/// Bytes of larger bodies that a listener's processor gathers in memory, all together, before it
+/// writes what is there of each.
+pub const HTTP_UPLOADS_BYTES_MAX: usize = 8 << 20;
 
 /// Bytes of one request's header on a listener.
 pub const HTTP_HEADER_BYTES_MAX: usize = 64 << 10;
 
-/// Bytes of a request's body held in memory before it waits for its turn to be written; times
-/// [`HTTP_CONNECTIONS_MAX`] at most.
+/// Bytes of a request's body held in memory before it waits for its turn to be written, and again
+/// of what comes after these; times [`HTTP_CONNECTIONS_MAX`] at most.
 pub const HTTP_BODY_IN_MEMORY_BYTES_MAX: usize = 64 << 10;
 
 /// Bytes of one request's body on a listener: what a disk of an edge device may hold.
@@ -108,4 +128,4 @@ pub const OPC_NODES_MAX: usize = 1_000_000;
 pub const OPC_CHILDREN_MAX: usize = 100_000;
 
 /// How long an OPC UA server may take to be reached, and to answer.
-pub const OPC_ANSWER_WAIT: std::time::Duration = std::time::Duration::from_secs(10);
+pub const OPC_ANSWER_WAIT: Duration = Duration::from_secs(10);

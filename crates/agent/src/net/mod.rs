@@ -1,6 +1,7 @@
 //! What the network processors share: TLS by files, sockets with deadlines, HTTP both ways.
 
 pub(crate) mod frames;
+pub(crate) mod http_bounds;
 pub(crate) mod http_client;
 pub(crate) mod http_server;
 pub(crate) mod limits;

@@ -34,6 +34,7 @@ use crate::limits::{
     PROVENANCE_FRAME_BYTES, PROVENANCE_PENDING_BYTES_MAX, PROVENANCE_SEGMENT_BYTES_MAX,
     PROVENANCE_SEGMENT_BYTES_MIN,
 };
+use crate::repository::Access;
 use crate::sealing::{Keyring, Piece};
 
 /// All that is known of what happened.
@@ -120,7 +121,8 @@ impl Provenance {
 
     /// On the disk in `dir`, bounded by bytes and age.
     pub(crate) fn open(
-        disk: Arc<dyn Disk>,
+        access: Access,
+        disk: &Arc<dyn Disk>,
         dir: &Path,
         (bytes_max, age_max): (u64, Duration),
         keyring: Arc<Keyring>,
@@ -133,7 +135,7 @@ impl Provenance {
             ..JournalOptions::default()
         };
         let mut book = Book::default();
-        let (journal, recovery) = Journal::open(disk, dir, options, &mut |frame| {
+        let (journal, recovery) = access.open(disk, dir, options, &mut |frame| {
             book.recovered(&frame);
             Ok(())
         })?;
@@ -483,8 +485,8 @@ mod tests {
         let disk = Arc::new(SimDisk::new(1));
         let open = || {
             let dir = Path::new("/provenance");
-            let bounds = (64 << 20, Duration::MAX);
-            Provenance::open(disk.clone(), dir, bounds, Arc::default()).unwrap()
+            let (disk, bounds): (Arc<dyn Disk>, _) = (disk.clone(), (64 << 20, Duration::MAX));
+            Provenance::open(Access::Write, &disk, dir, bounds, Arc::default()).unwrap()
         };
         let provenance = open();
         take(&provenance, 0);

@@ -17,6 +17,7 @@
 //!
 //! What is kept in memory only ([`options`]) is not written; processors' states always are.
 
+mod access;
 mod commit;
 pub(crate) mod fuzzing;
 mod head;
@@ -48,6 +49,7 @@ use crate::provenance::{EventKind, Events, Filter, Provenance, ProvenanceEvent, 
 use crate::sealing::Keyring;
 use crate::supervisor::CONTROLLER;
 
+pub(crate) use access::{Access, Folder};
 pub(crate) use commit::{Commit, CommitWait, Put};
 pub use options::{ContentKind, FlowFileKind, ProvenanceKind, RepositoryLimits, RepositoryOptions};
 pub(crate) use swap::{Stock, Swapped};
@@ -77,6 +79,7 @@ pub struct Repository {
     snapshot_due: AtomicU64,
     content_due: AtomicU64,
     is_snapshotting: AtomicBool,
+    folder: Folder,
 }
 
 /// Counts for the status.
@@ -136,6 +139,29 @@ impl Repository {
         options: RepositoryOptions,
         keyring: Keyring,
     ) -> Result<Arc<Repository>, AgentError> {
+        Repository::open_for(Access::Write, disk, dir, options, keyring)
+    }
+
+    /// As [`Repository::open_sealed`], of what stands on a file system that is read-only: all of it
+    /// can be looked at, and nothing can be committed.
+    ///
+    /// Errors: as there, and that there is no repository yet.
+    pub(crate) fn open_to_read(
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: RepositoryOptions,
+        keyring: Keyring,
+    ) -> Result<Arc<Repository>, AgentError> {
+        Repository::open_for(Access::Read, disk, dir, options, keyring)
+    }
+
+    fn open_for(
+        access: Access,
+        disk: Arc<dyn Disk>,
+        dir: &Path,
+        options: RepositoryOptions,
+        keyring: Keyring,
+    ) -> Result<Arc<Repository>, AgentError> {
         let keyring = Arc::new(keyring);
         let failed = |source| AgentError::Repository {
             action: "open",
@@ -146,19 +172,20 @@ impl Repository {
             ContentKind::FileSystem => {
                 let dir = dir.join("content");
                 let ignore = &mut |_: journal::FrameRef<'_>| Ok(());
-                let opened = Journal::open(disk.clone(), &dir, journal_options, ignore);
+                let opened = access.open(&disk, &dir, journal_options, ignore);
                 Some(opened.map_err(failed)?.0)
             }
             _ => None,
         };
-        let provenance = provenance(&disk, dir, options.provenance, &keyring).map_err(failed)?;
+        let provenance = provenance(access, &disk, dir, options.provenance, &keyring);
+        let provenance = provenance.map_err(failed)?;
         let contents = Contents::new(options.limits.hot_bytes_max, Arc::clone(&keyring));
         let content_end = content_journal.as_ref().map(Journal::end);
         let mut replay = Replay::new(&contents, &keyring, content_end, provenance.as_ref());
-        let (journal, recovery) = Journal::open(disk, dir, journal_options, &mut |frame| {
+        let opened = access.open(&disk, dir, journal_options, &mut |frame| {
             replay.frame(frame).map_err(JournalError::refused)
-        })
-        .map_err(failed)?;
+        });
+        let (journal, recovery) = opened.map_err(failed)?;
         if let Some(cut) = &recovery.cut {
             tracing::info!(?cut, "the journal's unfinished end was cut off");
         }
@@ -212,7 +239,14 @@ impl Repository {
             reserve_due: AtomicU64::new(u64::MAX),
             namespace,
             is_snapshotting: AtomicBool::new(false),
+            folder: Folder {
+                disk,
+                dir: dir.to_owned(),
+            },
         });
+        if access == Access::Read {
+            return Ok(repository);
+        }
         repository.save_new(NAMESPACE_STATE, &namespace.to_be_bytes())?;
         repository.save_new(CONTENT_STATE, options.content.mark().as_bytes())?;
         if must_snapshot {
@@ -231,6 +265,11 @@ impl Repository {
     /// The bits of this repository in its FlowFiles' uuids.
     pub(crate) fn namespace(&self) -> u64 {
         self.namespace
+    }
+
+    /// Where it lies.
+    pub(crate) fn folder(&self) -> &Folder {
+        &self.folder
     }
 
     /// What kinds of repositories these are.
@@ -437,6 +476,7 @@ fn journal_options(limits: &RepositoryLimits) -> JournalOptions {
 }
 
 fn provenance(
+    access: Access,
     disk: &Arc<dyn Disk>,
     dir: &Path,
     kind: ProvenanceKind,
@@ -446,8 +486,8 @@ fn provenance(
         ProvenanceKind::Disk { bytes_max, age_max } => {
             let dir = dir.join("provenance");
             let keyring = Arc::clone(keyring);
-            let (disk, bounds) = (disk.clone(), (bytes_max, age_max));
-            Some(Provenance::open(disk, &dir, bounds, keyring)?)
+            let bounds = (bytes_max, age_max);
+            Some(Provenance::open(access, disk, &dir, bounds, keyring)?)
         }
         ProvenanceKind::Volatile {
             bytes_max,

@@ -38,9 +38,10 @@ use super::server::{Port, Ports, Stream};
 use super::transaction::{End, Receiving, Sending, put_packet, take_packet};
 use super::wire::Wire;
 use crate::net::STOP_LOOK;
+use crate::net::http_bounds::{BoundedBody, HttpBounds};
 use crate::net::http_client::{PieceBody, PieceWriter};
 use crate::net::http_server::{self, Handler, Peer, PieceReader, answer, pump};
-use crate::net::limits::{HTTP_BODY_BYTES_MAX, S2S_CONNECTIONS_MAX};
+use crate::net::limits::S2S_CONNECTIONS_MAX;
 
 /// An HTTP listener for site-to-site; dropping it ends it.
 #[derive(Debug)]
@@ -62,7 +63,8 @@ impl HttpServer {
             is_secure: tls.is_some(),
             transactions: Mutex::default(),
         };
-        http_server::Server::start(runtime, port, tls, Arc::new(api)).map(HttpServer)
+        let bounds = HttpBounds::default();
+        http_server::Server::start(runtime, port, tls, bounds, Arc::new(api)).map(HttpServer)
     }
 
     /// Where it listens.
@@ -318,7 +320,8 @@ impl Api {
             self.transactions.lock().remove(id);
             return told(503, Code::PortsFull, &error.to_string());
         }
-        let feeding = pump(request.into_body(), feed, HTTP_BODY_BYTES_MAX);
+        let body = BoundedBody::new(request.into_body(), HttpBounds::default());
+        let feeding = pump(body, feed);
         tokio::pin!(feeding);
         let checksum = tokio::select! {
             checksum = &mut checksum => checksum,

@@ -11,6 +11,8 @@
 //! - A flow runs unless an operator stopped it; an update lifts that.
 //! - While the disk is nearly full the flow's sources rest, whatever flow it is and whoever starts
 //!   it; all else goes on, since what is sent on is what makes room.
+//! - While the repository's file system is read-only the whole flow rests, and nothing starts or
+//!   changes it.
 //! - Who stops or starts something lifts only a stop of its own.
 
 mod applied;
@@ -29,7 +31,7 @@ use parking_lot::Mutex;
 use crate::AgentError;
 use crate::bulletins::{Bulletins, Level, Source};
 use crate::definition::Flow;
-use crate::engine::{Engine, Ground, Node, NodeStatus, Prepared, QueueStatus};
+use crate::engine::{Engine, Ground, Node, NodeStatus, Prepared, QueueStatus, is_passing};
 use crate::limits::FLOW_STOP_WAIT_DEFAULT;
 use crate::repository::Repository;
 
@@ -68,6 +70,9 @@ pub(crate) enum Stop {
     Operator,
     /// Its sources rest: the disk is nearly full.
     Disk,
+    /// All of it is stopped: the repository's file system is read-only. Only a start of the agent
+    /// lifts this.
+    ReadOnly,
 }
 
 #[derive(Default)]
@@ -142,6 +147,7 @@ impl Supervisor {
         if flow_id.is_some() && self.has(flow_id.as_deref()) {
             return Ok(Updated::Same);
         }
+        self.running.lock().check_writable()?;
         let prepared = self.prepare(text, "the control plane's answer")?;
         let flow_id = flow_id.or_else(|| Some(prepared.flow_id()).filter(|id| !id.is_empty()));
         let was_running = self.is_running();
@@ -207,6 +213,7 @@ impl Supervisor {
         if self.is_running() {
             return Ok(Updated::Same);
         }
+        self.running.lock().check_writable()?;
         let Some(flow) = self.running.lock().resting.take() else {
             return Err(AgentError::Refused("there is no flow to start".to_owned()));
         };
@@ -303,6 +310,13 @@ impl Supervisor {
 
     pub(crate) fn repository(&self) -> &Repository {
         &self.ground.repository
+    }
+
+    /// Says that the repository failed, unless it may do better when asked again.
+    pub(crate) fn note_failure(&self, error: AgentError) {
+        if !is_passing(&error) {
+            self.ground.failure.report(error);
+        }
     }
 
     pub(crate) fn bulletins(&self) -> &Bulletins {
@@ -429,7 +443,18 @@ impl Running {
 
     /// Whether the whole flow is to stand still.
     fn is_stopped(&self) -> bool {
-        self.stops.contains(&Stop::Operator)
+        self.stops.contains(&Stop::Operator) || self.stops.contains(&Stop::ReadOnly)
+    }
+
+    /// Errors: nothing that has to be durable can be done now.
+    fn check_writable(&self) -> Result<(), AgentError> {
+        match self.stops.contains(&Stop::ReadOnly) {
+            true => Err(AgentError::Refused(
+                "the repository's file system is read-only; the flow goes on when it is writable"
+                    .to_owned(),
+            )),
+            false => Ok(()),
+        }
     }
 
     /// Whether a processor rests while the flow runs.

@@ -62,8 +62,16 @@ pub(crate) fn ground_as(
     runtime: &tokio::runtime::Runtime,
     options: RepositoryOptions,
 ) -> Ground {
+    ground_on(
+        Repository::open(Arc::new(RealDisk), &dir.join("repository"), options).unwrap(),
+        runtime,
+    )
+}
+
+/// This repository and the rest of the ground.
+pub(crate) fn ground_on(repository: Arc<Repository>, runtime: &tokio::runtime::Runtime) -> Ground {
     Ground {
-        repository: Repository::open(Arc::new(RealDisk), &dir.join("repository"), options).unwrap(),
+        repository,
         bulletins: Arc::new(Bulletins::default()),
         clock: Arc::new(SystemClock),
         runtime: runtime.handle().clone(),

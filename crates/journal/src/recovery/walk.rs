@@ -274,7 +274,7 @@ impl<'a> Walk<'a> {
         let path = self.table.path(self.bases[index]);
         let file = self
             .disk
-            .open(&path)
+            .open_to_read(&path)
             .map_err(|error| JournalError::io("open", &path, error))?;
         Reader::new(file).map_err(|error| JournalError::io("read", &path, error))
     }

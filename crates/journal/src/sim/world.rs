@@ -19,6 +19,7 @@ pub(super) struct World {
     pub capacity: Option<u64>,
     pub fail_next_sync: bool,
     pub fail_next_write: bool,
+    pub is_read_only: bool,
     pub inodes: BTreeMap<u64, Inode>,
     /// Bytes of files that cannot be read.
     pub bad: Vec<(u64, Range<u64>)>,
@@ -63,6 +64,7 @@ impl World {
             capacity: None,
             fail_next_sync: false,
             fail_next_write: false,
+            is_read_only: false,
             inodes: BTreeMap::new(),
             bad: Vec::new(),
             names: BTreeMap::new(),
@@ -83,6 +85,9 @@ impl World {
     /// Begins a change; true when the power goes out in its middle.
     pub(super) fn change(&mut self, life: Option<u64>) -> io::Result<bool> {
         self.alive(life)?;
+        if self.is_read_only {
+            return Err(io::ErrorKind::ReadOnlyFilesystem.into());
+        }
         match &mut self.operations_left {
             Some(0) => Ok(true),
             Some(left) => {

@@ -2,6 +2,7 @@
 
 mod assets;
 mod plane;
+mod read_only;
 mod updates;
 
 use std::path::Path;

@@ -1,6 +1,5 @@
 //! Where ListenHTTP's requests come in: checked, their attributes taken, queued, answered.
 
-use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::Duration;
@@ -10,13 +9,15 @@ use http_body::Body;
 use hyper::body::Incoming;
 use hyper::{Method, Request, Response};
 use regex::Regex;
+use tokio::sync::mpsc::error::SendTimeoutError;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::engine::Waker;
 use crate::flowfile::Attributes;
+use crate::net::http_bounds::{BoundedBody, HttpBounds, Unread};
 use crate::net::http_client::PieceBody;
-use crate::net::http_server::{Handler, Peer, answer, piece, pump};
-use crate::net::limits::{HTTP_BODY_BYTES_MAX, HTTP_BODY_IN_MEMORY_BYTES_MAX};
+use crate::net::http_server::{Handler, Peer, answer};
+use crate::net::limits::HTTP_BODY_IN_MEMORY_BYTES_MAX;
 
 /// What requests are checked by.
 #[derive(Clone, Debug)]
@@ -27,6 +28,7 @@ pub(super) struct InletSettings {
     pub(super) authorized: Option<Regex>,
     /// Names of headers that become attributes.
     pub(super) headers: Option<Regex>,
+    pub(super) bounds: HttpBounds,
 }
 
 /// Takes requests for the processor.
@@ -53,14 +55,14 @@ pub(super) enum RequestBody {
     /// a connection that broke.
     Pieces {
         first: Bytes,
-        rest: mpsc::Receiver<io::Result<Bytes>>,
+        rest: mpsc::Receiver<Bytes>,
     },
 }
 
 /// Where a request's answer goes.
 pub(super) struct Answer {
     state: Arc<AtomicU8>,
-    to: oneshot::Sender<(u16, String)>,
+    to: oneshot::Sender<()>,
 }
 
 impl Inlet {
@@ -108,8 +110,31 @@ impl Inlet {
             }
         }
         let announced = request.body().size_hint().lower();
-        (announced > HTTP_BODY_BYTES_MAX)
-            .then(|| answer(413, format!("more than {HTTP_BODY_BYTES_MAX} bytes\n")))
+        let most = self.settings.bounds.body_bytes_max;
+        (announced > most).then(|| answer(413, format!("more than {most} bytes\n")))
+    }
+
+    /// Hands the rest of a body on, with an empty piece at its end.
+    async fn feed(&self, mut body: BoundedBody, feed: mpsc::Sender<Bytes>) -> Result<(), Unread> {
+        loop {
+            let (bytes, is_last) = gather(&mut body).await?;
+            if !bytes.is_empty() {
+                self.hand_on(&feed, bytes).await?;
+            }
+            if is_last {
+                return self.hand_on(&feed, Bytes::new()).await;
+            }
+        }
+    }
+
+    async fn hand_on(&self, feed: &mpsc::Sender<Bytes>, bytes: Bytes) -> Result<(), Unread> {
+        let sent = feed.send_timeout(bytes, HELD_BACK_WAIT).await;
+        self.waker.wake();
+        match sent {
+            // Who does not take it any more gives the answer.
+            Ok(()) | Err(SendTimeoutError::Closed(_)) => Ok(()),
+            Err(SendTimeoutError::Timeout(_)) => Err(Unread::later(HELD_BACK)),
+        }
     }
 
     fn attributes(&self, request: &Request<Incoming>, peer: &Peer) -> Attributes {
@@ -156,10 +181,10 @@ impl Handler for Inlet {
             "http"
         };
         let from = format!("{scheme}://{}{}", peer.address, request.uri().path());
-        let mut body = request.into_body();
-        let (first, is_whole) = match beginning(&mut body).await {
+        let mut body = BoundedBody::new(request.into_body(), self.settings.bounds);
+        let (first, is_whole) = match gather(&mut body).await {
             Ok(read) => read,
-            Err(reason) => return answer(400, reason),
+            Err(unread) => return answer(unread.status, unread.reason),
         };
         let (feed, body) = if is_whole {
             (None, RequestBody::Whole(first))
@@ -183,36 +208,37 @@ impl Handler for Inlet {
         }
         self.waker.wake();
         let feeding = async {
-            if let Some((feed, body)) = feed {
-                pump(body, feed, HTTP_BODY_BYTES_MAX).await;
+            match feed {
+                Some((feed, body)) => self.feed(body, feed).await,
+                None => Ok(()),
             }
         };
         let given = async {
             tokio::select! {
-                given = &mut answered => return given,
+                given = &mut answered => return given.map_err(|_| Unread::later(NOT_KEPT)),
                 () = tokio::time::sleep(HELD_BACK_WAIT) => {}
             }
             let gives_up = state
                 .compare_exchange(WAITS, GIVEN_UP, Ordering::AcqRel, Ordering::Acquire)
                 .is_ok();
             if gives_up {
-                return Ok((
-                    503,
-                    "the flow is held back; send it again later\n".to_owned(),
-                ));
+                return Err(Unread::later(HELD_BACK));
             }
-            answered.await
+            answered.await.map_err(|_| Unread::later(NOT_KEPT))
         };
         // The body goes on while the answer is waited for; the answer ends it.
         tokio::pin!(feeding);
         tokio::pin!(given);
         let given = tokio::select! {
             given = &mut given => given,
-            () = &mut feeding => given.await,
+            fed = &mut feeding => match fed {
+                Ok(()) => given.await,
+                Err(unread) => Err(unread),
+            },
         };
         match given {
-            Ok((status, text)) => answer(status, text),
-            Err(_) => answer(503, "the agent is being stopped; send it again later\n"),
+            Ok(()) => answer(200, ""),
+            Err(unread) => answer(unread.status, unread.reason),
         }
     }
 }
@@ -225,37 +251,36 @@ impl Answer {
             .is_ok()
     }
 
-    /// Answers it; the client may be gone.
-    pub(super) fn give(self, status: u16, text: String) {
-        if self.to.send((status, text)).is_err() {
-            tracing::debug!(status, "a client did not wait for its answer");
+    /// Says that it is durable; the client may be gone. One that is dropped says that it is not.
+    pub(super) fn give(self) {
+        if self.to.send(()).is_err() {
+            tracing::debug!("a client did not wait for its answer");
         }
     }
 }
 
-/// The beginning of a body, and whether that is all of it.
-async fn beginning(body: &mut Incoming) -> Result<(Bytes, bool), String> {
-    let mut first = BytesMut::new();
-    while first.len() < HTTP_BODY_IN_MEMORY_BYTES_MAX {
-        match tokio::time::timeout(BODY_WAIT, piece(body)).await {
-            Err(_) => return Err("the body does not go on\n".to_owned()),
-            Ok(None) => return Ok((first.freeze(), true)),
-            Ok(Some(Err(error))) => return Err(error.to_string()),
-            Ok(Some(Ok(bytes))) => first.extend_from_slice(&bytes),
+/// As much of a body as is held in memory, and whether that is all that was left of it.
+async fn gather(body: &mut BoundedBody) -> Result<(Bytes, bool), Unread> {
+    let mut gathered = BytesMut::new();
+    while gathered.len() < HTTP_BODY_IN_MEMORY_BYTES_MAX {
+        match body.piece().await {
+            None => return Ok((gathered.freeze(), true)),
+            Some(bytes) => gathered.extend_from_slice(&bytes?),
         }
     }
-    Ok((first.freeze(), false))
+    Ok((gathered.freeze(), false))
 }
+
+const HELD_BACK: &str = "the flow is held back; send it again later\n";
+
+const NOT_KEPT: &str = "it was not kept; send it again later\n";
 
 const WAITS: u8 = 0;
 const TAKEN: u8 = 1;
 const GIVEN_UP: u8 = 2;
 
-/// Pieces of a body that wait for the processor.
-const PIECES_AHEAD: usize = 4;
+/// Pieces of a body that wait for the processor, each as large as one that is gathered.
+const PIECES_AHEAD: usize = 1;
 
-/// Longest pause between two pieces of a body's beginning.
-const BODY_WAIT: Duration = Duration::from_secs(30);
-
-/// How long a request waits for a flow that is held back.
+/// How long a request, or a piece of its body, waits for a flow that is held back.
 const HELD_BACK_WAIT: Duration = Duration::from_secs(20);

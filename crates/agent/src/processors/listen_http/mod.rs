@@ -2,8 +2,8 @@
 //!
 //! A request waits in a bounded queue for the processor. When the queue is full, or the flow is
 //! held back for too long, the answer is 503 and nothing is kept. A small body is read before its
-//! request waits; a larger one streams into the repository in its turn, so that memory is bounded
-//! whatever comes. A client that got no answer cannot know whether its request was kept: sent
+//! request waits; a larger one goes into the repository as it comes ([`upload`]), so that memory is
+//! bounded whatever comes, and no client holds others up. A client that got no answer cannot know whether its request was kept: sent
 //! again, it may be there twice.
 //!
 //! | method | becomes | answer |
@@ -15,16 +15,19 @@
 
 mod inlet;
 #[cfg(test)]
+mod slow_tests;
+#[cfg(test)]
 mod tests;
+mod upload;
 
-use std::io::Write;
 use std::sync::Arc;
 use std::time::Duration;
 
 use rustls::ServerConfig;
 use tokio::sync::mpsc;
 
-use self::inlet::{Inlet, InletSettings, RequestBody, Waiting};
+use self::inlet::{Answer, Inlet, InletSettings, RequestBody, Waiting};
+use self::upload::{Progress, Upload};
 use super::{
     AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings, Shape,
@@ -32,9 +35,10 @@ use super::{
 use crate::bulletins::Level;
 use crate::content::Content;
 use crate::engine::Context;
-use crate::flowfile::FlowFile;
+use crate::flowfile::Attributes;
+use crate::net::http_bounds::HttpBounds;
 use crate::net::http_server::Server;
-use crate::net::limits::HTTP_REQUESTS_WAITING_MAX;
+use crate::net::limits::{HTTP_REQUESTS_WAITING_MAX, HTTP_UPLOADS_BYTES_MAX};
 use crate::patterns;
 use crate::provenance::EventKind;
 use crate::services::{ClientAuthentication, SslContext, SslFiles};
@@ -43,7 +47,12 @@ use crate::session::ProcessSession;
 /// The processor's definition.
 pub(super) const KIND: ProcessorKind = ProcessorKind {
     name: "ListenHTTP",
-    description: "Takes HTTP requests as FlowFiles and answers 200 when they are durable.",
+    description: "Takes HTTP requests as FlowFiles and answers 200 when they are durable. \
+         Slow clients hold nobody up, within bounds: 256 connections, of which the one that has \
+         waited longest for a request gives way to a newcomer; 60 s for a header of up to 64 KiB; \
+         a body of up to 64 GiB (413 is the answer to more) that pauses for 30 s at most and \
+         brings 128 bytes a second on average beyond these (408 if not); 30 s in which nothing of \
+         an answer is taken. Other listeners for HTTP have the same.",
     properties: &[
         PropertyKind::new(
             "Base Path",
@@ -128,6 +137,8 @@ struct Running {
     /// Listens as long as it is here.
     _server: Server,
     requests: mpsc::Receiver<Waiting>,
+    /// At most one for each connection.
+    uploads: Vec<Upload>,
 }
 
 impl ListenHttp {
@@ -156,6 +167,7 @@ impl ListenHttp {
                 base: format!("/{}", base.trim_matches('/')),
                 authorized: pattern("Authorized DN Pattern")?.filter(|_| verifies),
                 headers: pattern("HTTP Headers to receive as Attributes (Regex)")?,
+                bounds: HttpBounds::default(),
             },
             batch,
             buffer,
@@ -168,7 +180,8 @@ impl ListenHttp {
             let (waiting, requests) = mpsc::channel(self.buffer);
             let inlet = Inlet::new(self.settings.clone(), waiting, context.waker());
             let (port, tls) = (self.port, self.tls.clone());
-            let server = Server::start(context.runtime(), port, tls, Arc::new(inlet));
+            let bounds = self.settings.bounds;
+            let server = Server::start(context.runtime(), port, tls, bounds, Arc::new(inlet));
             let server = server.map_err(|error| {
                 ProcessorError::Failed(format!(
                     "cannot listen on port {port}: {error}; is another program there?"
@@ -178,6 +191,7 @@ impl ListenHttp {
             self.running = Some(Running {
                 _server: server,
                 requests,
+                uploads: Vec::new(),
             });
         }
         self.running
@@ -195,41 +209,13 @@ impl Processor for ListenHttp {
         let batch = self.batch;
         let running = self.running(context)?;
         let mut kept = Vec::new();
-        while kept.len() < batch
-            && let Ok(waiting) = running.requests.try_recv()
-        {
-            if !waiting.answer.take() {
-                continue;
-            }
-            match keep(context, session, &waiting.attributes, waiting.body) {
-                Ok(flow_file) => {
-                    session.note(&flow_file, EventKind::Receive, &waiting.from);
-                    session.transfer(flow_file, 0);
-                    kept.push(waiting.answer);
-                }
-                Err(Unkept::Client(reason)) => waiting.answer.give(400, reason),
-                Err(Unkept::Ours(error)) => {
-                    waiting
-                        .answer
-                        .give(503, "not kept; send it again".to_owned());
-                    for answer in kept {
-                        answer.give(503, "not kept; send it again".to_owned());
-                    }
-                    return Err(error);
-                }
-            }
+        let next = running.take_in(session, batch, &mut kept)?;
+        if !kept.is_empty() {
+            session.commit_and_wait()?;
         }
-        if kept.is_empty() {
-            return Ok(Next::Listening(IDLE));
-        }
-        let durable = session.commit_and_wait();
-        for answer in kept {
-            match &durable {
-                Ok(()) => answer.give(200, String::new()),
-                Err(_) => answer.give(503, "not kept; send it again".to_owned()),
-            }
-        }
-        durable.map(|()| Next::Again)
+        // Whoever was not answered by now is told that nothing was kept.
+        kept.into_iter().for_each(Answer::give);
+        Ok(next)
     }
 
     fn stop(&mut self) {
@@ -237,54 +223,113 @@ impl Processor for ListenHttp {
     }
 }
 
-/// Why a request did not become a FlowFile.
-enum Unkept {
-    /// It broke off.
-    Client(String),
-    /// The repository would not have it.
-    Ours(ProcessorError),
+impl Running {
+    /// Makes FlowFiles of what is whole and takes in what there is of the rest; the answers that
+    /// are due when the session is durable.
+    fn take_in(
+        &mut self,
+        session: &mut ProcessSession<'_>,
+        batch: usize,
+        kept: &mut Vec<Answer>,
+    ) -> Result<Next, ProcessorError> {
+        let mut has_more = match self.take_in_uploads(session, batch, kept) {
+            Ok(has_more) => has_more,
+            Err(error) => {
+                // What the session made of them ends with it.
+                self.uploads.clear();
+                return Err(error);
+            }
+        };
+        while kept.len() < batch
+            && let Ok(waiting) = self.requests.try_recv()
+        {
+            if !waiting.answer.take() {
+                continue;
+            }
+            let Waiting {
+                attributes,
+                body,
+                from,
+                answer,
+            } = waiting;
+            let bytes = match body {
+                RequestBody::Whole(bytes) => bytes,
+                RequestBody::Pieces { first, rest } => {
+                    let upload = Upload::new(attributes, from, answer, &first, rest);
+                    self.uploads.push(upload);
+                    // Its first pieces rang before it was here.
+                    has_more = true;
+                    continue;
+                }
+            };
+            let content = session.content(bytes)?;
+            keep(session, attributes, content, &from)?;
+            kept.push(answer);
+        }
+        Ok(match kept.is_empty() && !has_more {
+            true => Next::Listening(IDLE),
+            false => Next::Again,
+        })
+    }
+
+    /// Whether there is more of them already.
+    fn take_in_uploads(
+        &mut self,
+        session: &mut ProcessSession<'_>,
+        batch: usize,
+        kept: &mut Vec<Answer>,
+    ) -> Result<bool, ProcessorError> {
+        let mut has_more = false;
+        let mut whole = Vec::new();
+        let mut index = 0;
+        while index < self.uploads.len() && whole.len() < batch {
+            match self.uploads[index].take_in() {
+                Progress::Waits => index += 1,
+                Progress::HasMore => {
+                    has_more = true;
+                    self.uploads[index].cut(session)?;
+                    index += 1;
+                }
+                Progress::Whole => whole.push(self.uploads.swap_remove(index)),
+                Progress::Broken => drop(self.uploads.swap_remove(index)),
+            }
+        }
+        has_more |= index < self.uploads.len();
+        let buffered: usize = self.uploads.iter().map(Upload::buffered).sum();
+        if buffered > HTTP_UPLOADS_BYTES_MAX {
+            for upload in &mut self.uploads {
+                upload.cut(session)?;
+            }
+        }
+        session.write_ahead()?;
+        for mut upload in whole {
+            upload.cut(session)?;
+            keep(
+                session,
+                upload.attributes,
+                Content::join(upload.parts),
+                &upload.from,
+            )?;
+            kept.push(upload.answer);
+        }
+        Ok(has_more)
+    }
 }
 
 /// Makes the FlowFile of a request.
 fn keep(
-    context: &Context,
     session: &mut ProcessSession<'_>,
-    attributes: &Arc<crate::flowfile::Attributes>,
-    body: RequestBody,
-) -> Result<FlowFile, Unkept> {
-    let content: Option<Content> = match body {
-        RequestBody::Whole(bytes) if bytes.is_empty() => None,
-        RequestBody::Whole(bytes) => Some(session.content(bytes).map_err(Unkept::Ours)?),
-        RequestBody::Pieces { first, mut rest } => {
-            let mut writer = session.writer();
-            let mut piece = Some(first);
-            while let Some(bytes) = piece {
-                writer
-                    .write_all(&bytes)
-                    .map_err(|error| Unkept::Ours(ProcessorError::Failed(base::report(&error))))?;
-                let next = async { tokio::time::timeout(PIECE_WAIT, rest.recv()).await };
-                piece = match context.runtime().block_on(next) {
-                    Ok(None) => return Err(Unkept::Client("the body broke off".to_owned())),
-                    Ok(Some(Ok(bytes))) => Some(bytes).filter(|bytes| !bytes.is_empty()),
-                    Ok(Some(Err(error))) => return Err(Unkept::Client(error.to_string())),
-                    Err(_) => {
-                        return Err(Unkept::Client("the body does not go on".to_owned()));
-                    }
-                };
-                if context.is_stopping() {
-                    return Err(Unkept::Client("the agent is being stopped".to_owned()));
-                }
-            }
-            Some(writer.finish().map_err(Unkept::Ours)?)
-        }
-    };
-    let mut flow_file = session.create(Arc::clone(attributes));
-    if let Some(content) = content {
-        session
-            .set_content(&mut flow_file, content)
-            .map_err(Unkept::Ours)?;
+    attributes: Arc<Attributes>,
+    content: Content,
+    from: &str,
+) -> Result<(), ProcessorError> {
+    let mut flow_file = session.create(attributes);
+    if !content.is_empty() {
+        session.set_content(&mut flow_file, content)?;
     }
-    Ok(flow_file)
+    session.note(&flow_file, EventKind::Receive, from);
+    session.transfer(flow_file, 0);
+    Ok(())
 }
 
 fn tls(settings: &Settings<'_>) -> Result<Option<Arc<ServerConfig>>, String> {
@@ -314,6 +359,3 @@ fn tls(settings: &Settings<'_>) -> Result<Option<Arc<ServerConfig>>, String> {
 
 /// A listener without requests looks again after this long; requests wake it.
 const IDLE: Duration = Duration::from_secs(3_600);
-
-/// Longest pause between two pieces of a body that is being written.
-const PIECE_WAIT: Duration = Duration::from_secs(10);

@@ -12,8 +12,16 @@ use crate::net::http_client::{ClientSettings, client};
 use crate::services::ClientAuthentication;
 use crate::testing::{Broker, Certificates, ground, runtime, start, wait_until};
 
+fn http_client() -> Client {
+    client(&ClientSettings {
+        connect_wait: Duration::from_secs(5),
+        ..ClientSettings::default()
+    })
+    .unwrap()
+}
+
 /// A port that nobody listens on just now.
-fn free_port() -> u16 {
+pub(super) fn free_port() -> u16 {
     TcpListener::bind("[::]:0")
         .unwrap()
         .local_addr()
@@ -71,7 +79,7 @@ fn has(out: &Path, name: &str, content: &[u8]) -> bool {
     std::fs::read(out.join(name)).is_ok_and(|bytes| bytes == content)
 }
 
-fn wait_for_port(port: u16) {
+pub(super) fn wait_for_port(port: u16) {
     wait_until("it listens", || {
         TcpStream::connect(("127.0.0.1", port)).is_ok()
     });
@@ -86,7 +94,7 @@ fn each_method_and_path_has_its_answer() {
     let engine = start(&ground, &flow(port, &out, ""));
     wait_for_port(port);
     let url = |path: &str| format!("http://127.0.0.1:{port}{path}");
-    let http = Client::new();
+    let http = http_client();
     let big = vec![b'b'; 5 << 20];
     runtime.block_on(async {
         let post = http
@@ -139,7 +147,7 @@ fn a_body_that_breaks_off_is_not_kept() {
         stream.write_all(&vec![b'x'; sent]).unwrap();
         std::thread::sleep(Duration::from_millis(100));
     }
-    let http = Client::new();
+    let http = http_client();
     let post = http
         .post(format!("http://127.0.0.1:{port}/in"))
         .header("filename", "whole");
@@ -180,7 +188,7 @@ Connections:
     wait_for_port(port);
     let statuses = runtime.block_on(async {
         let url = format!("http://127.0.0.1:{port}/in");
-        let http = Client::new();
+        let http = http_client();
         let mut kept = 0;
         // The first is kept; then the queue of two fills up and the rest is sent away at once.
         let mut waiting = Vec::new();
@@ -258,7 +266,7 @@ fn what_was_answered_by_200_is_there_after_a_kill() {
     for round in 0..6 {
         let mut child = agent(dir.path(), &file);
         wait_for_port(port);
-        let http = Client::new();
+        let http = http_client();
         let deadline = Instant::now() + Duration::from_millis(150 + 70 * round);
         let mut number = 0;
         while Instant::now() < deadline {
