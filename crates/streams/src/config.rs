@@ -290,7 +290,7 @@ impl Default for StreamsConfig {
             max_message_bytes: ByteSize(MESSAGE_BYTES_DEFAULT),
             retention: seven_days(),
             segment_bytes: ByteSize::mib(64),
-            sync_interval: HumanDuration(Duration::from_millis(2)),
+            sync_interval: HumanDuration(Duration::from_millis(3)),
             streams: Vec::new(),
             default_stream: StreamDefaults::default(),
             transactional_id_expiration: seven_days(),
