@@ -90,14 +90,14 @@ pub enum Goal {
 }
 
 impl Goal {
-    /// True if `value`, which is `ratio` times the peer's, keeps the goal. A goal against a peer
-    /// that measured nothing is not kept.
-    pub fn holds(self, value: f64, ratio: Option<f64>) -> bool {
+    /// Whether `value`, which is `ratio` times the peer's, keeps the goal; none where the peer
+    /// measured nothing.
+    pub fn holds(self, value: f64, ratio: Option<f64>) -> Option<bool> {
         match self {
-            Goal::AtLeast(bound) => value >= bound,
-            Goal::AtMost(bound) => value <= bound,
-            Goal::TimesPeerAtLeast(bound) => ratio.is_some_and(|ratio| ratio >= bound),
-            Goal::TimesPeerAtMost(bound) => ratio.is_some_and(|ratio| ratio <= bound),
+            Goal::AtLeast(bound) => Some(value >= bound),
+            Goal::AtMost(bound) => Some(value <= bound),
+            Goal::TimesPeerAtLeast(bound) => ratio.map(|ratio| ratio >= bound),
+            Goal::TimesPeerAtMost(bound) => ratio.map(|ratio| ratio <= bound),
         }
     }
 }
@@ -273,9 +273,12 @@ mod tests {
 
     #[test]
     fn a_goal_against_a_peer_is_kept_by_the_ratio_alone() {
-        assert!(Goal::TimesPeerAtMost(0.5).holds(1e9, Some(0.5)));
-        assert!(!Goal::TimesPeerAtMost(0.5).holds(0.0, Some(0.51)));
-        assert!(!Goal::TimesPeerAtLeast(10.0).holds(1e9, None));
-        assert!(Goal::AtMost(2.0).holds(2.0, None));
+        assert_eq!(Goal::TimesPeerAtMost(0.5).holds(1e9, Some(0.5)), Some(true));
+        assert_eq!(
+            Goal::TimesPeerAtMost(0.5).holds(0.0, Some(0.51)),
+            Some(false)
+        );
+        assert_eq!(Goal::TimesPeerAtLeast(10.0).holds(1e9, None), None);
+        assert_eq!(Goal::AtMost(2.0).holds(2.0, None), Some(true));
     }
 }

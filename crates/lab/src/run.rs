@@ -55,7 +55,7 @@ pub struct Row {
     pub reference: Option<Reference>,
     /// What must hold, in words.
     pub goal: Option<String>,
-    /// Whether it holds; none where there is no goal.
+    /// Whether it holds; none where there is no goal, or nothing to compare with.
     pub holds: Option<bool>,
     /// True for what the terminal's table leaves out.
     pub is_detail: bool,
@@ -221,7 +221,9 @@ fn rows(experiment: &Experiment, runs: &[Outcome]) -> Vec<Row> {
                     .reference
                     .map(|(source, value)| Reference { source, value }),
                 goal: measure.goal.map(|goal| goal.to_string()),
-                holds: measure.goal.map(|goal| goal.holds(summary.median, ratio)),
+                holds: measure
+                    .goal
+                    .and_then(|goal| goal.holds(summary.median, ratio)),
                 is_detail: measure.is_detail,
                 name: measure.name,
                 summary,
