@@ -353,9 +353,9 @@ impl Connection {
     pub(crate) fn restore(&self, stock: Stock) {
         let mut queue = self.queue.lock();
         self.add(stock.count() as usize, stock.bytes());
-        queue.ready.extend(stock.head);
+        append(&mut queue.ready, stock.head);
         queue.swapped.extend(stock.swapped);
-        queue.tail.extend(stock.tail);
+        append(&mut queue.tail, stock.tail);
         queue.is_unordered = true;
         drop(queue);
         self.destination.ring();
@@ -422,6 +422,15 @@ impl Queue {
                 self.is_unordered = true;
             }
         }
+    }
+}
+
+/// Millions are moved as a whole where nothing stands before them.
+fn append(queue: &mut VecDeque<FlowFile>, more: VecDeque<FlowFile>) {
+    if queue.is_empty() {
+        *queue = more;
+    } else {
+        queue.extend(more);
     }
 }
 

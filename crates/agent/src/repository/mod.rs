@@ -26,6 +26,7 @@ mod options;
 mod pieces;
 mod replay;
 mod room;
+mod slots;
 mod swap;
 mod tidy;
 

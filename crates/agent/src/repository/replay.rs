@@ -10,7 +10,8 @@ use journal::{FrameRef, JournalError, Position};
 
 use super::head::{self, FrameError};
 use super::pieces::Pieces;
-use super::{Book, ContentKind, Swapped, kind_before, swap};
+use super::slots::Slots;
+use super::{Book, ContentKind, Stock, Swapped, kind_before, swap};
 use crate::content::{Claim, Content, Contents, View};
 use crate::flowfile::{Attributes, FlowFile, FlowFileId};
 use crate::limits::SWAP_BATCH_FLOW_FILES;
@@ -51,7 +52,7 @@ pub(super) struct Replay<'c> {
 #[derive(Default)]
 struct Table {
     states: BTreeMap<String, Bytes>,
-    flow_files: HashMap<u64, Slot>,
+    flow_files: Slots<Slot>,
     swapped: Vec<SwapSlot>,
     connections: Vec<Arc<str>>,
     claims: HashMap<Position, Arc<Claim>>,
@@ -278,8 +279,8 @@ impl<'c> Replay<'c> {
         for swap in &swapped {
             first_batch.entry(swap.connection).or_insert(swap.order);
         }
-        let mut slots: Vec<(u64, Slot)> = self.now.flow_files.into_iter().collect();
-        slots.sort_unstable_by_key(|(_, slot)| slot.order);
+        let names = self.now.connections;
+        let mut stocks: Vec<Stock> = names.iter().map(|_| Stock::default()).collect();
         let mut replayed = Replayed {
             book: Book {
                 states: self.now.states,
@@ -301,7 +302,7 @@ impl<'c> Replay<'c> {
             }
             _ => false,
         };
-        for (id, slot) in slots {
+        for (id, slot) in self.now.flow_files.in_order_of(|slot| slot.order) {
             let id = FlowFileId(id);
             if slot.is_gone {
                 replayed.only_in_memory += 1;
@@ -311,8 +312,7 @@ impl<'c> Replay<'c> {
                 replayed.lost.push((id, slot.attributes));
                 continue;
             }
-            let connection = self.now.connections[slot.connection as usize].to_string();
-            let stock = replayed.book.parked.entry(connection).or_default();
+            let stock = &mut stocks[slot.connection as usize];
             let first_batch = first_batch.get(&slot.connection);
             let is_behind = first_batch.is_some_and(|first| slot.order > *first);
             let queue = match is_behind {
@@ -327,17 +327,17 @@ impl<'c> Replay<'c> {
             });
         }
         for swap in swapped {
-            let connection = self.now.connections[swap.connection as usize].to_string();
             let at = SwapAt {
-                connection: &connection,
+                connection: &names[swap.connection as usize],
                 count: swap.count,
                 bytes: swap.bytes,
                 lowest: swap.lowest,
             };
             let swapped = Swapped::new(self.contents, swap.position, at);
-            let stock = replayed.book.parked.entry(connection).or_default();
-            stock.swapped.push_back(swapped);
+            stocks[swap.connection as usize].swapped.push_back(swapped);
         }
+        let stocks = names.iter().map(|name| name.to_string()).zip(stocks);
+        replayed.book.parked = stocks.filter(|(_, stock)| stock.count() > 0).collect();
         replayed
     }
 
@@ -395,17 +395,7 @@ impl Visit for Replay<'_> {
     }
 
     fn remove(&mut self, first: u64, count: u64) {
-        let table = self.table();
-        // A damaged count must not become a long walk.
-        if count > table.flow_files.len() as u64 {
-            table
-                .flow_files
-                .retain(|id, _| id.wrapping_sub(first) >= count);
-            return;
-        }
-        for id in first..first.saturating_add(count) {
-            table.flow_files.remove(&id);
-        }
+        self.table().flow_files.remove_range(first, count);
     }
 
     fn group(&mut self, group: Group<'_>, at: ClaimAt, check: Check) {
@@ -488,7 +478,7 @@ impl Visit for Replay<'_> {
             }
         };
         let table = self.table();
-        let gone = ids.iter().filter_map(|id| table.flow_files.remove(id));
+        let gone = ids.iter().filter_map(|id| table.flow_files.remove(*id));
         // It stands where its last FlowFile stood: what came later may have been put before this.
         let order = gone.map(|slot| slot.order).max();
         let order = order.unwrap_or_else(|| table.room_for(swap.count));
