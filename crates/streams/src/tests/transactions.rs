@@ -48,11 +48,7 @@ async fn a_producer_that_outlives_the_store_commits_the_offsets_that_were_taken(
     for seed in 0..40 {
         for protocol in [TransactionProtocol::Explicit, TransactionProtocol::Implicit] {
             let disk = SimDisk::new(seed);
-            let (streams, _) = try_open(&disk, small()).unwrap();
-            let spec = TopicSpec::of(name("t")).with_partitions(1);
-            streams.create_topic(spec).await.unwrap();
-            let timeout = Duration::from_secs(60);
-            let who = streams.init_transactions("a", timeout, None).await.unwrap();
+            let (streams, who) = with_producer(&disk).await;
             if protocol == TransactionProtocol::Explicit {
                 let joined = streams.join_transaction_group("a", who, "g");
                 joined.await.unwrap();
@@ -83,11 +79,7 @@ async fn a_producer_that_outlives_the_store_commits_the_offsets_that_were_taken(
 async fn a_producer_that_outlives_the_store_goes_on_in_what_it_has_joined() {
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
-        let (streams, _) = try_open(&disk, small()).unwrap();
-        let spec = TopicSpec::of(name("t")).with_partitions(1);
-        streams.create_topic(spec).await.unwrap();
-        let timeout = Duration::from_secs(60);
-        let who = streams.init_transactions("a", timeout, None).await.unwrap();
+        let (streams, who) = with_producer(&disk).await;
         let all = [(name("t"), 0)];
         let partitions = &all[..(seed % 2) as usize];
         if partitions.is_empty() {
@@ -108,6 +100,16 @@ async fn a_producer_that_outlives_the_store_goes_on_in_what_it_has_joined() {
         let ended = streams.end_transaction(explicit, "a", who, Outcome::Commit);
         ended.await.unwrap();
     }
+}
+
+/// A store with the topic `t` and the producer of the id `a`.
+async fn with_producer(disk: &SimDisk) -> (Arc<Streams>, ProducerIdentity) {
+    let (streams, _) = try_open(disk, small()).unwrap();
+    let spec = TopicSpec::of(name("t")).with_partitions(1);
+    streams.create_topic(spec).await.unwrap();
+    let timeout = Duration::from_secs(60);
+    let who = streams.init_transactions("a", timeout, None).await.unwrap();
+    (streams, who)
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
