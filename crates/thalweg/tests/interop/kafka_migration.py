@@ -1,15 +1,19 @@
-"""librdkafka: a group's members are replaced one by one by such with the other group protocol.
+"""librdkafka, and kafka-python beside it: a group's members are replaced one by one by such with the
+other group protocol. kafka-python has the older one only.
 
 Usage: kafka_migration.py BOOTSTRAP
 """
 
 import json
+import queue
 import sys
+import threading
 import time
 import uuid
 
 from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
+from kafka import KafkaConsumer
 
 bootstrap = sys.argv[1]
 admin = AdminClient({"bootstrap.servers": bootstrap})
@@ -25,6 +29,66 @@ PROTOCOLS = {
 }
 
 
+class PythonMember:
+    """kafka-python's consumer with the calls of librdkafka's, as far as they are used here. It joins
+    on a thread of its own: a member that joins waits for the others."""
+
+    def __init__(self, topic, group):
+        self.consumer = KafkaConsumer(
+            topic,
+            bootstrap_servers=bootstrap,
+            group_id=group,
+            auto_offset_reset="earliest",
+            auto_commit_interval_ms=200,
+            session_timeout_ms=6000,
+            heartbeat_interval_ms=500,
+        )
+        self.messages, self.assigned, self.failure = queue.Queue(), [], None
+        self.is_over = threading.Event()
+        self.thread = threading.Thread(target=self.run, daemon=True)
+        self.thread.start()
+
+    def run(self):
+        try:
+            while not self.is_over.is_set():
+                for records in self.consumer.poll(timeout_ms=100).values():
+                    for record in records:
+                        self.messages.put(PythonMessage(record))
+                self.assigned = list(self.consumer.assignment())
+            self.consumer.close()
+        except Exception as failure:
+            self.failure = failure
+
+    def assignment(self):
+        return self.assigned
+
+    def poll(self, seconds):
+        assert self.failure is None, repr(self.failure)
+        try:
+            return self.messages.get(timeout=seconds)
+        except queue.Empty:
+            return None
+
+    def close(self):
+        self.is_over.set()
+        self.thread.join(30)
+        assert not self.thread.is_alive() and self.failure is None, repr(self.failure)
+
+
+class PythonMessage:
+    def __init__(self, record):
+        self.record = record
+
+    def error(self):
+        return None
+
+    def partition(self):
+        return self.record.partition
+
+    def value(self):
+        return self.record.value
+
+
 class Group:
     def __init__(self):
         self.topic, self.name = f"migration-{uuid.uuid4()}", f"g-{uuid.uuid4()}"
@@ -32,6 +96,10 @@ class Group:
         self.members, self.sent, self.seen = [], 0, set()
 
     def start(self, protocol):
+        if protocol == "kafka-python":
+            self.members.append(PythonMember(self.topic, self.name))
+            return
+
         def on_error(error):
             assert not error.fatal(), error
 
@@ -80,7 +148,7 @@ class Group:
         return found[0].type.name
 
 
-for classic in ("range", "cooperative"):
+for classic in ("range", "cooperative", "kafka-python"):
     group = Group()
     group.send()
     group.start(classic)

@@ -229,7 +229,7 @@ fn java_members_of_both_protocols_in_one_group_go_on_after_the_server_was_killed
 }
 
 #[test]
-fn librdkafkas_members_are_moved_to_the_newer_protocol_and_back() {
+fn librdkafkas_and_kafka_pythons_members_are_moved_to_the_newer_protocol_and_back() {
     let dir = folder();
     let up = Up::start_with(&dir.path().join("data"), &QUICK);
     succeed(python("kafka_migration.py").arg(up.address("streams")));
