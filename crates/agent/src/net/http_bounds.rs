@@ -274,28 +274,23 @@ mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
     use super::*;
-    use crate::testing::runtime;
 
-    #[test]
-    fn an_answer_that_nobody_takes_breaks_off_and_one_that_is_taken_slowly_does_not() {
-        let (taken, left) = runtime().block_on(async {
-            let wait = Duration::from_millis(200);
-            let (near, mut far) = tokio::io::duplex(8);
-            let reading = tokio::spawn(async move {
-                let mut byte = [0];
-                while far.read_exact(&mut byte).await.is_ok() {
-                    tokio::time::sleep(wait / 20).await;
-                }
-            });
-            let mut slow = Patient::new(near, wait);
-            let taken = slow.write_all(&[7; 40]).await;
-            drop(slow);
-            reading.await.unwrap();
-            let (near, _far) = tokio::io::duplex(8);
-            let left = Patient::new(near, wait).write_all(&[7; 40]).await;
-            (taken, left)
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_nobody_takes_breaks_off_and_one_that_is_taken_slowly_does_not() {
+        let wait = Duration::from_secs(30);
+        let (near, mut far) = tokio::io::duplex(8);
+        let reading = tokio::spawn(async move {
+            let mut byte = [0];
+            while far.read_exact(&mut byte).await.is_ok() {
+                tokio::time::sleep(wait * 9 / 10).await;
+            }
         });
-        taken.unwrap();
+        let mut slow = Patient::new(near, wait);
+        slow.write_all(&[7; 40]).await.unwrap();
+        drop(slow);
+        reading.await.unwrap();
+        let (near, _far) = tokio::io::duplex(8);
+        let left = Patient::new(near, wait).write_all(&[7; 40]).await;
         assert_eq!(left.unwrap_err().kind(), io::ErrorKind::TimedOut);
     }
 }

@@ -195,5 +195,4 @@ pub const RULES: &[Rule] = &[
         "/efm/api/agent-class-resource-manager/{class}/assigned",
         Class,
     ),
-    read("/efm/actuator/health", All),
 ];

@@ -92,12 +92,16 @@ impl Process {
 pub fn routes(process: Arc<Process>) -> Router {
     Router::new()
         .route("/health", get(health))
+        .route(EFM_HEALTH, get(health))
         .route("/metrics", get(metrics))
         .route(EFM_METRICS, get(metrics))
         .route("/api/v1/status", get(status))
         .with_state(process)
         .merge(crate::console::routes())
 }
+
+/// Where probes that were set up for EFM ask.
+pub const EFM_HEALTH: &str = "/efm/actuator/health";
 
 /// Where collectors that were set up for EFM look.
 pub const EFM_METRICS: &str = "/efm/actuator/prometheus";

@@ -242,7 +242,7 @@ fn with_peer_address(config: &rest::RestConfig, listener: &TcpListener) -> rest:
 /// What of the management port needs no login: what tells that the process lives, what agents
 /// call, and the metrics where the configuration says so.
 fn openings(config: &Config, imports: Option<&Arc<imports::Imports>>) -> rest::Openings {
-    let mut paths = vec!["/health", "/efm/actuator/health"];
+    let mut paths = vec!["/health", http::EFM_HEALTH];
     if config.access.sign_in.client_id.is_some() {
         paths.extend(http::SignIn::OPEN);
     }

@@ -6,7 +6,9 @@ use std::process::Command;
 
 use serde_json::Value;
 
-use crate::harness::{Up, add_offline, folder, interop, java, python, succeed, test_env};
+use crate::harness::{
+    Up, add_offline, folder, go_client, interop, java, python, succeed, test_env,
+};
 
 #[test]
 fn kafka_python_does_all_its_steps() {
@@ -121,10 +123,6 @@ fn check(client: &mut Command) {
             "{codec}: {stored} of {bytes} bytes"
         );
     }
-}
-
-fn go_client() -> Command {
-    Command::new(test_env().join("go-clients"))
 }
 
 fn java_client(libraries: &str) -> Command {

@@ -386,6 +386,11 @@ pub fn python(script: &str) -> Command {
     command
 }
 
+/// Our program for the Kafka clients in Go.
+pub fn go_client() -> Command {
+    Command::new(test_env().join("go-clients"))
+}
+
 /// A program of ours for one of Kafka's client libraries, with this much heap.
 pub fn java(heap: &str, libraries: &str, program: &str) -> Command {
     let classpath = format!("{}/*", test_env().join(libraries).display());

@@ -6,7 +6,8 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use crate::harness::{
-    Running, Up, eventually, folder, interop, kafka_classpath, kafka_tool, python, succeed,
+    Running, Up, eventually, folder, go_client, interop, kafka_classpath, kafka_tool, python,
+    succeed,
 };
 
 /// Short times keep the tests quick.
@@ -17,8 +18,8 @@ const QUICK: [&str; 4] = [
     "streams.groups.consumer_session_timeout=6s",
 ];
 
-/// How Java's client tells of what it cannot go on from.
-const HARM: [&str; 2] = ["Exception in thread", " fatal error"];
+/// How these clients tell of what it cannot go on from.
+const HARM: [&str; 3] = ["Exception in thread", " fatal error", "panic:"];
 
 /// One group, whose members each have their output in a file of their own.
 struct Rolling {
@@ -48,16 +49,24 @@ impl Rolling {
         }
     }
 
+    /// Starts a member of Java's client, or of franz-go by `franz-go` and the protocol.
     fn start(&mut self, protocol: &str, instance: Option<&str>) -> Member {
         let name = format!("{}-{}-{protocol}", self.group, self.started.len());
         let log = self.folder.join(name);
-        let mut command = Command::new("java");
-        command
-            .args(["-Xmx128m", "-cp", &kafka_classpath()])
-            .arg(interop("GroupMember.java"))
-            .args([&self.up.address("streams"), "shared", &self.group])
-            .args(["100000", protocol])
-            .args(instance);
+        let group = [&self.up.address("streams"), "shared", &self.group];
+        let mut command;
+        if let Some(protocol) = protocol.strip_prefix("franz-go ") {
+            command = go_client();
+            command.arg("member").args(group).arg(protocol);
+        } else {
+            command = Command::new("java");
+            command
+                .args(["-Xmx128m", "-cp", &kafka_classpath()])
+                .arg(interop("GroupMember.java"))
+                .args(group)
+                .args(["100000", protocol])
+                .args(instance);
+        }
         self.started.push(log.clone());
         Member {
             running: Running::start(&mut command, &log),
@@ -159,22 +168,33 @@ fn text(log: &Path) -> String {
 
 #[test]
 fn javas_eager_members_are_moved_to_the_newer_protocol_and_back() {
-    roll("classic", false);
+    roll(["classic", "consumer"], false);
 }
 
 #[test]
 fn javas_cooperative_members_are_moved_to_the_newer_protocol_and_back() {
-    roll("cooperative", false);
+    roll(["cooperative", "consumer"], false);
 }
 
 #[test]
 fn javas_static_members_are_moved_to_the_newer_protocol_and_back() {
-    roll("classic", true);
+    roll(["classic", "consumer"], true);
 }
 
-fn roll(classic: &str, is_static: bool) {
+#[test]
+fn franz_gos_members_are_moved_to_the_newer_protocol_and_back() {
+    roll(["franz-go classic", "franz-go consumer"], false);
+}
+
+#[test]
+fn a_group_of_franz_go_is_moved_to_javas_newer_protocol_and_back() {
+    roll(["franz-go classic", "consumer"], false);
+}
+
+fn roll([classic, newer]: [&str; 2], is_static: bool) {
     let dir = folder();
-    let mut group = Rolling::new(dir.path(), &format!("rolled-{classic}-{is_static}"));
+    let name = format!("rolled-{classic}-{newer}-{is_static}").replace(' ', "-");
+    let mut group = Rolling::new(dir.path(), &name);
     let instance = |at: usize| is_static.then_some(["one", "two"][at]);
     let mut members: Vec<Member> = (0..2)
         .map(|at| group.start(classic, instance(at)))
@@ -182,7 +202,7 @@ fn roll(classic: &str, is_static: bool) {
     group.await_members(2);
     group.fill();
     assert_eq!(group.kind(), "Classic");
-    for to in ["consumer", classic] {
+    for to in [newer, classic] {
         for at in 0..2 {
             members.remove(0).leave();
             let next = group.start(to, instance(at));
@@ -197,11 +217,7 @@ fn roll(classic: &str, is_static: bool) {
                 assert_eq!(upgraded.count(), 2, "{described}");
             }
         }
-        let kind = if to == "consumer" {
-            "Consumer"
-        } else {
-            "Classic"
-        };
+        let kind = if to == newer { "Consumer" } else { "Classic" };
         assert_eq!(group.kind(), kind);
     }
     members.into_iter().for_each(Member::leave);

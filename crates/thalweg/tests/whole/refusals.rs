@@ -327,6 +327,44 @@ fn a_failed_write_is_told_by_health_until_the_next_start() {
     assert!(produce(&up));
 }
 
+#[test]
+fn health_names_mqtt_and_fusion_when_it_is_their_stores_that_failed() {
+    let message = |is_retained: bool| {
+        let text = json!({"v": "v".repeat(100_000)}).to_string();
+        json!({"topic": "kept", "text": text, "qos": 1, "retain": is_retained}).to_string()
+    };
+    for (role, message) in [("mqtt", message(true)), ("fusion", message(false))] {
+        let dir = folder();
+        let up = Up::start_to_fail(&dir.path().join("data"));
+        let sql = "INSERT INTO mqtt.\"out\" SELECT v FROM mqtt.\"kept\"";
+        if role == "fusion" {
+            let durable = ["--name", "s", "--policy", "input=durable", sql];
+            up.cli_json(&[&["statements", "add"][..], &durable].concat());
+        }
+        let told = |path: &str| curl(&[&up.url("management", path)]);
+        // Where probes that were set up for EFM ask.
+        for path in ["/health", "/efm/actuator/health"] {
+            assert_eq!(told(path).json(), json!({"status": "UP"}));
+        }
+        up.limit_files(1 << 20);
+        let url = up.url("management", "/api/v1/mqtt/publish");
+        eventually("a write fails", || {
+            post(&url, "application/json", &message);
+            (told("/health").status == 503).then_some(())
+        });
+        for path in ["/health", "/efm/actuator/health"] {
+            let told = told(path);
+            assert_eq!(told.status, 503, "{path}: {}", told.body);
+            assert_eq!(
+                told.json()["failed"],
+                json!([role]),
+                "{path}: {}",
+                told.body
+            );
+        }
+    }
+}
+
 fn failure(arguments: &[&str]) -> String {
     let output = thalweg_command().args(arguments).output().unwrap();
     assert!(!output.status.success(), "{arguments:?} did not fail");

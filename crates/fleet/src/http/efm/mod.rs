@@ -47,7 +47,6 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
         .route("/efm/api/operations", get(operations).post(ask))
         .route("/efm/api/operations/{id}", get(operation))
         .route("/efm/api/events", get(events))
-        .route("/efm/actuator/health", get(health))
         .merge(classes::routes())
         .merge(flows::routes())
         .merge(manifest_config::routes())
@@ -295,10 +294,6 @@ async fn events(
         StatusCode::OK,
         &query.page(found.iter().map(event_object).collect()),
     )
-}
-
-async fn health() -> Result<Response, Failure> {
-    json(StatusCode::OK, &object!({"status": "UP"}))
 }
 
 fn text(values: &Map<String, Value>, name: &str) -> Option<String> {

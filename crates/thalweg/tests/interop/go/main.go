@@ -4,6 +4,9 @@
 // Usage: clients franz|sarama|segmentio BOOTSTRAP
 // Prints one JSON object with the topic of each codec and the bytes of its payloads; exits non-zero
 // on the first thing that is not as Kafka has it.
+//
+// Usage: clients member BOOTSTRAP TOPIC GROUP classic|consumer
+// Is a member of a group until it is told to end.
 package main
 
 import (
@@ -59,8 +62,12 @@ var errExists = errors.New("the topic exists already")
 var codecs = []string{"none", "gzip", "snappy", "lz4", "zstd"}
 
 func main() {
+	if len(os.Args) == 6 && os.Args[1] == "member" {
+		stay(os.Args[2], os.Args[3], os.Args[4], os.Args[5])
+		return
+	}
 	if len(os.Args) != 3 {
-		fail("usage: clients franz|sarama|segmentio BOOTSTRAP")
+		fail("usage: clients franz|sarama|segmentio BOOTSTRAP, or clients member BOOTSTRAP TOPIC GROUP PROTOCOL")
 	}
 	name, bootstrap := os.Args[1], os.Args[2]
 	var c client
