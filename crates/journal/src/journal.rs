@@ -14,7 +14,7 @@ use crate::disk::{Disk, DiskLock, LockError};
 use crate::error::JournalError;
 use crate::format::{FRAME_OVERHEAD_BYTES, FrameHeader, FrameRef, Position};
 use crate::mark::Marks;
-use crate::options::JournalOptions;
+use crate::options::{Durability, JournalOptions};
 use crate::recovery::{self, Recovery};
 use crate::segment::{SegmentInfo, SegmentTable, Stretch};
 use crate::spares::Spares;
@@ -176,6 +176,18 @@ impl Journal {
             return Err(damaged);
         }
         Ok(payload)
+    }
+
+    /// As [`Journal::read_frame`], of a frame that was appended and may still be on its way to the
+    /// file: blocks until it is there.
+    pub fn read_appended(&self, position: Position) -> Result<Bytes, JournalError> {
+        match self.read_frame(position) {
+            Err(JournalError::OutOfRange { .. }) if position < self.end() => {
+                self.append_blocking(&[], Durability::Os)?;
+                self.read_frame(position)
+            }
+            read => read,
+        }
     }
 
     /// The position that the next frame gets, or one in a later segment.

@@ -247,7 +247,7 @@ impl Provenance {
                 if filter.from.is_some_and(|from| frame.last_time < from) {
                     continue;
                 }
-                match journal.read_frame(frame.position) {
+                match journal.read_appended(frame.position) {
                     Ok(payload) if frame.is_sealed => self.open_blocks(payload, &mut take),
                     Ok(payload) => {
                         each_block(payload.get(BLOCKS_AT..).unwrap_or_default(), &mut take);
@@ -478,6 +478,33 @@ mod tests {
             assert!(std::time::Instant::now() < end, "{error}");
             std::thread::sleep(Duration::from_millis(1));
         }
+    }
+
+    #[test]
+    fn what_was_noted_is_shown_before_it_is_in_the_file() {
+        let dir = tempfile::tempdir().unwrap();
+        let disk: Arc<dyn Disk> = Arc::new(journal::RealDisk);
+        let bounds = (64 << 20, Duration::MAX);
+        let opened = Provenance::open(Access::Write, &disk, dir.path(), bounds, Arc::default());
+        let provenance = opened.unwrap();
+        for step in 0..8_000 {
+            take(&provenance, step);
+            if step % 20 == 0 {
+                // Looked at by the last only: all of them would take long.
+                let filter = Filter {
+                    from: Some(UnixMillis(step.saturating_sub(300) as i64)),
+                    count_max: usize::MAX,
+                    ..Filter::default()
+                };
+                let events = provenance.events(&filter).unwrap();
+                let shown: Vec<i64> = events.iter().map(|event| event.at.0).collect();
+                let expected: Vec<i64> = (step.saturating_sub(300)..=step)
+                    .map(|at| at as i64)
+                    .collect();
+                assert_eq!(shown, expected);
+            }
+        }
+        provenance.close(UnixMillis(0)).unwrap();
     }
 
     #[test]

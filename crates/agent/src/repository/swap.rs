@@ -219,14 +219,7 @@ impl Repository {
 
     /// Reads a batch where it was written away.
     pub(crate) fn read_back(&self, position: Position) -> Result<Vec<FlowFile>, JournalError> {
-        let payload = match self.journal.read_frame(position) {
-            // It is still on its way to the file.
-            Err(JournalError::OutOfRange { .. }) => {
-                self.journal.append_blocking(&[], Durability::Os)?;
-                self.journal.read_frame(position)?
-            }
-            other => other?,
-        };
+        let payload = self.journal.read_appended(position)?;
         let mut back = Back {
             contents: &self.contents,
             group: None,
