@@ -1,4 +1,4 @@
-//! Groups of Kafka's own clients that are moved from one group protocol to the other and back, one
+//! Groups of Kafka's own clients, and of others, that are moved from one group protocol to the other and back, one
 //! member after the other, while they read.
 
 use std::collections::BTreeSet;
