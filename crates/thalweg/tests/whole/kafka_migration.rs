@@ -1,5 +1,5 @@
-//! Groups of Kafka's own clients, and of others, that are moved from one group protocol to the other and back, one
-//! member after the other, while they read.
+//! Groups of Kafka's own clients, and of others, that are moved from one group protocol to the
+//! other and back, one member after the other, while they read.
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
@@ -18,7 +18,7 @@ const QUICK: [&str; 4] = [
     "streams.groups.consumer_session_timeout=6s",
 ];
 
-/// How these clients tell of what it cannot go on from.
+/// How these clients tell of what they cannot go on from.
 const HARM: [&str; 3] = ["Exception in thread", " fatal error", "panic:"];
 
 /// One group, whose members each have their output in a file of their own.

@@ -50,10 +50,12 @@ func stay(bootstrap, topic, group, protocol string) {
 		fetches.EachRecord(func(r *kgo.Record) {
 			fmt.Println("record", r.Partition, r.Offset, string(r.Value))
 		})
-		if err := c.CommitUncommittedOffsets(patient()); err != nil {
+		waited, done := context.WithTimeout(context.Background(), patience)
+		if err := c.CommitUncommittedOffsets(waited); err != nil {
 			// The group went on without this member, which joins again.
 			fmt.Println("commit refused")
 		}
+		done()
 	}
 	c.Close()
 	fmt.Println("done")
