@@ -143,30 +143,32 @@ impl Snapshot {
         self.tenants.of_topic(topic)
     }
 
-    /// Whether a topic is kept from a caller because it is of another tenant than the caller's, or
-    /// shared by tenants of whom the caller may hear nothing. Of a topic that it shares it may be
-    /// shown its own tenant's records, see [`Snapshot::only_of`].
-    pub fn is_foreign_topic(&self, caller: &Principal, operation: Operation, topic: &str) -> bool {
-        let Some((name, tenant)) = self.tenant_of(caller) else {
+    /// Whether something is kept from a caller because by its name it is of another tenant than the
+    /// caller's, or shared by tenants of whom the caller may hear nothing. Of a topic that it shares it
+    /// may be shown its own tenant's records, see [`Snapshot::only_of`].
+    pub fn is_foreign(
+        &self,
+        caller: &Principal,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: &str,
+    ) -> bool {
+        let Some((own, tenant)) = self.tenant_of(caller) else {
             return false;
         };
-        match self.owner_of_topic(topic) {
-            None => false,
-            Some(OfTopic::Tenant(owner)) => owner != name,
-            Some(OfTopic::Shared(shared)) => {
-                let is_own = tenant
-                    .collection
-                    .as_ref()
-                    .is_some_and(|own| own.as_str() == shared);
-                let may = [
-                    Operation::Read,
-                    Operation::Write,
-                    Operation::Describe,
-                    Operation::Create,
-                ];
-                !is_own || !may.contains(&operation)
-            }
-        }
+        let owner = match resource_type {
+            ResourceType::Topic => match self.owner_of_topic(name) {
+                None => return false,
+                Some(OfTopic::Tenant(owner)) => Some(owner),
+                Some(OfTopic::Shared(shared)) => {
+                    return !may_share(tenant, shared, operation);
+                }
+            },
+            ResourceType::Group | ResourceType::TransactionalId => self.tenants.of_group(name),
+            ResourceType::MqttTopic => self.tenants.of_mqtt_topic(name),
+            _ => None,
+        };
+        owner.is_some_and(|owner| owner != own)
     }
 
     /// The tenant whose records alone a caller may be shown of a topic, where several tenants share
@@ -193,8 +195,9 @@ impl Snapshot {
 
     /// Whether the caller may do `operation` to the resource of this type and name.
     ///
-    /// Super users may; a tenant's caller may nothing to another tenant's topics; else one fitting denial is enough to refuse, and one fitting permission
-    /// to allow; what no ACL names follows the policy.
+    /// Super users may; a tenant's caller may nothing to what is another tenant's; else one fitting
+    /// denial is enough to refuse, and one fitting permission to allow; what no ACL names follows the
+    /// policy.
     pub fn may(
         &self,
         policy: &Policy,
@@ -207,8 +210,7 @@ impl Snapshot {
             return true;
         }
         let Asking { principal, host } = asking;
-        if resource_type == ResourceType::Topic && self.is_foreign_topic(principal, operation, name)
-        {
+        if self.is_foreign(principal, operation, resource_type, name) {
             return false;
         }
         let denies = |on: Operation| on == operation || on == Operation::All;
@@ -390,6 +392,18 @@ impl Snapshot {
             })
             .flatten()
     }
+}
+
+/// Whether those of a tenant may do this to the topics of a collection.
+fn may_share(tenant: &Tenant, shared: &str, operation: Operation) -> bool {
+    let own = tenant.collection.as_ref().map(Collection::as_str);
+    let may = [
+        Operation::Read,
+        Operation::Write,
+        Operation::Describe,
+        Operation::Create,
+    ];
+    own == Some(shared) && may.contains(&operation)
 }
 
 impl OfType {

@@ -3,7 +3,8 @@
 //! A caller belongs to the tenant among whose members it is, or whose name its own begins with
 //! (`User:acme/ann`). Who belongs to a tenant is kept off the topics of others, which are told by
 //! their names: `ENV.NAMESPACE.TENANT.EVENT`, `ENV.TENANT.EVENT`, or `imports-TENANT`, where TENANT is
-//! a kept tenant or a collection that several share.
+//! a kept tenant or a collection that several share. Groups and transactional ids are told by such names
+//! too, or begin with a tenant's (`acme-orders`); MQTT topics have it as their first level (`acme/up/1`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -306,6 +307,9 @@ impl fmt::Display for Collection {
 /// The names of record headers that say whose a record is.
 pub const TENANT_HEADERS: [&str; 3] = ["folio.tenantId", "x-okapi-tenant", "thalweg.tenant"];
 
+/// What stands behind a tenant's name in the names of its groups and transactional ids.
+const GROUP_SEPARATORS: [char; 5] = ['.', '-', '_', ':', '/'];
+
 /// What the names of topics begin with that imports go to which name none; the tenant follows.
 pub const IMPORTS_TOPIC: &str = "imports-";
 
@@ -367,6 +371,23 @@ impl TenantIndex {
         let (_, second, third) = (parts.next()?, parts.next()?, parts.next()?);
         let with_namespace = parts.next().and_then(|_| self.of_part(third));
         with_namespace.or_else(|| self.of_part(second))
+    }
+
+    /// Whose a group or a transactional id is by its name: as a topic's, or by what it begins with.
+    pub(crate) fn of_group<'t>(&'t self, name: &'t str) -> Option<&'t TenantId> {
+        if let Some(OfTopic::Tenant(tenant)) = self.of_topic(name) {
+            return Some(tenant);
+        }
+        // The longest name of a tenant, which may have a separator in it.
+        let ends = name.rmatch_indices(GROUP_SEPARATORS).map(|(end, _)| end);
+        let mut beginnings = std::iter::once(name.len()).chain(ends);
+        beginnings.find_map(move |end| Some(self.named(&name[..end])?.0))
+    }
+
+    /// Whose an MQTT topic or a filter is by its first level.
+    pub(crate) fn of_mqtt_topic(&self, topic: &str) -> Option<&TenantId> {
+        let first = topic.split('/').next()?;
+        Some(self.named(first)?.0)
     }
 
     fn of_part<'t>(&'t self, part: &'t str) -> Option<OfTopic<'t>> {
@@ -477,6 +498,51 @@ mod tests {
             assert_eq!(of(topic), expected, "{topic}");
         }
         assert_eq!(TenantIndex::default().of_topic("a.b.diku.c"), None);
+    }
+
+    #[test]
+    fn a_group_is_somebodys_by_its_beginning_or_as_a_topic_is() {
+        let index = index(&[("diku", &[], Some("ALL")), ("diku-eu", &[], None)]);
+        for (group, expected) in [
+            ("diku", Some("diku")),
+            ("diku-orders", Some("diku")),
+            ("diku.orders", Some("diku")),
+            ("diku_orders:1", Some("diku")),
+            ("diku/orders", Some("diku")),
+            ("diku-eu-orders", Some("diku-eu")),
+            ("diku-eu", Some("diku-eu")),
+            ("diku-europe", Some("diku")),
+            ("folio.Default.diku.orders", Some("diku")),
+            ("diku.Default.diku-eu.orders", Some("diku-eu")),
+            ("folio.Default.ALL.orders", None),
+            ("dikuorders", None),
+            ("orders-diku", None),
+            ("DIKU-orders", None),
+            ("-", None),
+            ("", None),
+        ] {
+            let found = index.of_group(group).map(TenantId::as_str);
+            assert_eq!(found, expected, "{group}");
+        }
+        assert_eq!(TenantIndex::default().of_group("diku-orders"), None);
+    }
+
+    #[test]
+    fn an_mqtt_topic_is_somebodys_by_its_first_level() {
+        let index = index(&[("diku", &[], None)]);
+        for (topic, expected) in [
+            ("diku/up/1", Some("diku")),
+            ("diku", Some("diku")),
+            ("diku/#", Some("diku")),
+            ("up/diku", None),
+            ("/diku", None),
+            ("dik/u", None),
+            ("+/up", None),
+            ("#", None),
+        ] {
+            let found = index.of_mqtt_topic(topic).map(TenantId::as_str);
+            assert_eq!(found, expected, "{topic}");
+        }
     }
 
     #[test]

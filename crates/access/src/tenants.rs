@@ -126,7 +126,7 @@ mod tests {
         let snapshot = access.snapshot();
         assert_eq!(snapshot.tenants()[&diku].weight, 3);
         let foreign = |who: &str, operation, topic: &str| {
-            snapshot.is_foreign_topic(&Principal::user(who), operation, topic)
+            snapshot.is_foreign(&Principal::user(who), operation, ResourceType::Topic, topic)
         };
         assert!(foreign("ann", Operation::Read, "folio.Default.beta.ORDERS"));
         assert!(!foreign(
@@ -145,6 +145,19 @@ mod tests {
             Operation::Write,
             "folio.Default.diku.ORDERS"
         ));
+        for (kind, name, expected) in [
+            (ResourceType::Group, "beta-orders", true),
+            (ResourceType::Group, "diku-orders", false),
+            (ResourceType::Group, "orders", false),
+            (ResourceType::TransactionalId, "beta.writer", true),
+            (ResourceType::MqttTopic, "beta/up", true),
+            (ResourceType::MqttTopic, "up/beta", false),
+            (ResourceType::Cluster, "beta", false),
+        ] {
+            let ann = Principal::user("ann");
+            let found = snapshot.is_foreign(&ann, Operation::Read, kind, name);
+            assert_eq!(found, expected, "{kind} {name}");
+        }
         access.remove_tenant(&diku).unwrap();
         assert!(matches!(
             access.remove_tenant(&diku),

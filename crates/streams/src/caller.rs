@@ -158,13 +158,17 @@ impl Caller {
         let name = topic.wire_name();
         let checked = self.check(operation, ResourceType::Topic, name);
         if checked.is_err() {
-            self.note_foreign(operation, name);
+            self.note_foreign(operation, ResourceType::Topic, name);
         }
         checked
     }
 
     fn check_group(&self, operation: Operation, group: &str) -> Result<(), StreamsError> {
-        self.check(operation, ResourceType::Group, group)
+        let checked = self.check(operation, ResourceType::Group, group);
+        if checked.is_err() {
+            self.note_foreign(operation, ResourceType::Group, group);
+        }
+        checked
     }
 
     fn may_cluster(&self, operation: Operation) -> bool {
@@ -358,10 +362,11 @@ impl EventStore for AsCaller {
 
     async fn groups(&self) -> Result<Vec<GroupInfo>, StreamsError> {
         let mut groups = self.store.groups().await?;
-        if !self.caller.may_cluster(Operation::Describe) {
-            let (describe, kind) = (Operation::Describe, ResourceType::Group);
-            groups.retain(|group| self.caller.may(describe, kind, &group.group));
-        }
+        let (caller, all) = (&self.caller, self.caller.may_cluster(Operation::Describe));
+        let (describe, kind) = (Operation::Describe, ResourceType::Group);
+        groups.retain(|GroupInfo { group, .. }| {
+            (all && !caller.is_foreign(describe, kind, group)) || caller.may(describe, kind, group)
+        });
         Ok(groups)
     }
 

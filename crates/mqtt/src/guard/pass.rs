@@ -4,7 +4,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use access::{Bound, Meters, Principal, Spent, TENANT_HEADERS, TenantRefusal};
+use access::{
+    Bound, Meters, Operation, Principal, ResourceType, Spent, TENANT_HEADERS, TenantRefusal,
+};
 use base::UnixMillis;
 use parking_lot::Mutex;
 
@@ -89,14 +91,37 @@ impl ClientPass {
         Some(rules)
     }
 
+    /// Whether a topic, or all of a filter, is kept from the client because it belongs to a tenant:
+    /// what is another one's, and the server's figures, which tell of all tenants.
+    fn is_foreign(&self, topic: &str) -> bool {
+        let Shared {
+            access, settings, ..
+        } = &*self.shared;
+        if !access.has_tenants() {
+            return false;
+        }
+        let policy = settings.policy.as_ref();
+        if policy.is_some_and(|policy| policy.super_users.contains(&self.principal)) {
+            return false;
+        }
+        let (snapshot, kind) = (access.snapshot(), ResourceType::MqttTopic);
+        snapshot.tenant_of(&self.principal).is_some()
+            && (topic.starts_with("$SYS")
+                || snapshot.is_foreign(&self.principal, Operation::Read, kind, topic))
+    }
+
     fn judge(
         &self,
         what: Refused,
         topic: &str,
         may: impl FnOnce(&Rules) -> bool,
     ) -> Result<(), ReasonCode> {
-        if self.rules().is_none_or(|rules| may(&rules)) {
+        let is_foreign = self.is_foreign(topic);
+        if !is_foreign && self.rules().is_none_or(|rules| may(&rules)) {
             return Ok(());
+        }
+        if is_foreign {
+            self.note_foreign(topic, "an MQTT topic that is not its tenant's");
         }
         let code = ReasonCode::NotAuthorized;
         self.shared.refusals.note(Refusal {
@@ -107,7 +132,10 @@ impl ClientPass {
             what,
             topic: topic.to_owned(),
             code: code.byte(),
-            reason: "an ACL on MQTT topics has to allow it",
+            reason: match is_foreign {
+                true => "the topic is not of the client's tenant",
+                false => "an ACL on MQTT topics has to allow it",
+            },
         });
         Err(code)
     }
@@ -127,12 +155,7 @@ impl Pass for ClientPass {
     }
 
     fn may_receive(&self, topic: &str) -> bool {
-        self.rules().is_none_or(|rules| rules.may_receive(topic))
-    }
-
-    fn publishes_anything(&self) -> bool {
-        // Who may publish everything now may not for ever: only where nobody is judged.
-        self.shared.settings.policy.is_none()
+        !self.is_foreign(topic) && self.rules().is_none_or(|rules| rules.may_receive(topic))
     }
 
     fn user(&self) -> Option<&str> {
@@ -145,21 +168,14 @@ impl Pass for ClientPass {
         if !access.has_tenants() || !TENANT_HEADERS.contains(&name) {
             return Ok(());
         }
-        let Some((account, _)) = access.account_of(&self.principal) else {
-            return Ok(());
-        };
-        if account.tenant().as_str() == value {
-            return Ok(());
+        let snapshot = access.snapshot();
+        match snapshot.tenant_of(&self.principal) {
+            Some((own, _)) if own.as_str() != value => {
+                self.note_foreign(value, "a message's user property names another tenant");
+                Err(ReasonCode::NotAuthorized)
+            }
+            _ => Ok(()),
         }
-        account.refuse(TenantRefusal {
-            at_ms: self.shared.clock.now().0,
-            principal: self.principal.clone(),
-            host: self.host.clone(),
-            protocol: "mqtt",
-            claimed: value.chars().take(CLAIMED_CHARS_MAX).collect(),
-            what: "a message's user property names another tenant",
-        });
-        Err(ReasonCode::NotAuthorized)
     }
 
     fn charge(&self, now: UnixMillis, messages: u64, bytes: u64) -> Duration {
@@ -184,6 +200,20 @@ impl Pass for ClientPass {
 }
 
 impl ClientPass {
+    /// Keeps that the client was refused what is another tenant's than its own.
+    fn note_foreign(&self, claimed: &str, what: &'static str) {
+        if let Some((account, _)) = self.shared.access.account_of(&self.principal) {
+            account.refuse(TenantRefusal {
+                at_ms: self.shared.clock.now().0,
+                principal: self.principal.clone(),
+                host: self.host.clone(),
+                protocol: "mqtt",
+                claimed: claimed.chars().take(CLAIMED_CHARS_MAX).collect(),
+                what,
+            });
+        }
+    }
+
     /// What its tenant's quotas make the client wait.
     fn charge_tenant(&self, now: UnixMillis, messages: u64, bytes: u64) -> Duration {
         let access = &self.shared.access;

@@ -292,6 +292,71 @@ async fn the_clients_of_a_tenant_share_its_quotas_and_speak_for_it_alone() {
 }
 
 #[tokio::test]
+async fn topics_below_a_tenants_name_are_its_own_whatever_the_acls_say() {
+    let house = House::new();
+    let boss = Policy {
+        super_users: vec![Principal::user("ann")],
+        allow_if_no_acl: true,
+    };
+    let by_acls = GuardSettings {
+        policy: Some(Policy {
+            super_users: Vec::new(),
+            ..boss.clone()
+        }),
+        ..asks()
+    };
+    let free = GuardSettings {
+        policy: None,
+        ..asks()
+    };
+    let as_super_user = GuardSettings {
+        policy: Some(boss),
+        ..asks()
+    };
+    for (settings, is_held) in [(by_acls, true), (free, true), (as_super_user, false)] {
+        let guard = house.guard(settings);
+        let pass = enter(&guard, Some("ann"), Some("pencil"), None)
+            .await
+            .unwrap();
+        let receives = |topic: &str| pass.may_receive(topic);
+        let says = |topic: &str| {
+            pass.may_publish(topic, Qos::AtMostOnce, false) == Ok(())
+                && pass
+                    .may_subscribe(&topic.parse().unwrap(), Qos::AtMostOnce)
+                    .is_ok()
+        };
+        assert!(receives("beta/up") && says("beta/up") && receives("$SYS/broker/uptime"));
+        let (acme, beta) = ("acme".parse().unwrap(), "beta".parse().unwrap());
+        let change = serde_json::json!({"members": ["User:ann"]});
+        let change = serde_json::from_value(change).unwrap();
+        house.access.set_tenant(&acme, &change).unwrap();
+        // Nobody's as long as there is no such tenant.
+        assert!(receives("beta/up") && says("beta/up"));
+        let change = access::TenantChange::default();
+        house.access.set_tenant(&beta, &change).unwrap();
+        for (topic, is_foreign) in [
+            ("beta/up", true),
+            ("beta", true),
+            ("$SYS/broker/uptime", true),
+            ("acme/up", false),
+            ("up/beta", false),
+            ("up", false),
+        ] {
+            assert_eq!(receives(topic), !(is_foreign && is_held), "{topic}");
+            assert_eq!(says(topic), !(is_foreign && is_held), "{topic}");
+        }
+        // A wide filter is granted, and brings what is not another's.
+        let wide = pass.may_subscribe(&"#".parse().unwrap(), Qos::AtMostOnce);
+        assert!(wide.is_ok());
+        let kept = house.access.tenants().of(&acme).refusals();
+        assert_eq!(kept.is_empty(), !is_held);
+        for tenant in [acme, beta] {
+            house.access.remove_tenant(&tenant).unwrap();
+        }
+    }
+}
+
+#[tokio::test]
 async fn an_address_connects_so_often() {
     let house = House::new();
     let entity = QuotaEntity {

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use access::{InFlight, Spending, Spent};
+use access::{InFlight, Operation, ResourceType, Spending, Spent};
 use base::{Clock, SystemClock, TenantId};
 
 use super::Caller;
@@ -152,17 +152,21 @@ impl Caller {
         });
     }
 
-    /// Keeps a refusal of a topic, if it was because it is another tenant's.
-    pub(super) fn note_foreign(&self, operation: access::Operation, topic: &str) {
-        if !self.access.has_tenants() {
-            return;
+    /// Whether something is another tenant's than the caller's.
+    pub(super) fn is_foreign(&self, operation: Operation, kind: ResourceType, name: &str) -> bool {
+        if self.is_service || !self.access.has_tenants() {
+            return false;
         }
         let snapshot = self.access.snapshot();
-        if !snapshot.is_foreign_topic(&self.principal, operation, topic) {
-            return;
-        }
-        if let Some(payer) = Payer::of_caller(&self.access, &self.principal) {
-            payer.refuse(&self.from(REST), topic, "a topic of another tenant");
+        snapshot.is_foreign(&self.principal, operation, kind, name)
+    }
+
+    /// Keeps a refusal, if it was because something is another tenant's.
+    pub(super) fn note_foreign(&self, operation: Operation, kind: ResourceType, name: &str) {
+        if self.is_foreign(operation, kind, name)
+            && let Some(payer) = Payer::of_caller(&self.access, &self.principal)
+        {
+            payer.refuse_foreign(&self.from(REST), kind, name);
         }
     }
 

@@ -436,7 +436,7 @@ fn find(call: &Call, topic: &TopicKey) -> Result<Arc<Topic>, i16> {
             let topic = found.ok_or(ResponseError::UnknownTopicId.code())?;
             if !call.may_topic(Operation::Read, topic.name()) {
                 call.context
-                    .note_foreign(Operation::Read, topic.name().wire_name());
+                    .note_foreign_topic(Operation::Read, topic.name().wire_name());
                 return Err(ResponseError::TopicAuthorizationFailed.code());
             }
             Ok(topic)

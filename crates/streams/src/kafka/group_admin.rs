@@ -76,8 +76,10 @@ pub(super) fn list_groups(call: Call) -> Result<Reply, Ending> {
     };
     let listed = call.context.streams().list_groups().into_iter();
     let all = call.may_cluster(Operation::Describe);
+    let (describe, kind) = (Operation::Describe, ResourceType::Group);
+    let is_foreign = |group: &str| call.context.is_foreign(describe, kind, group);
     let listed = listed.filter(|group| {
-        (all || call.may_group(Operation::Describe, &group.group))
+        (all && !is_foreign(&group.group) || call.may(describe, kind, &group.group))
             && fits(&request.states_filter, group.state.name())
             && fits(&request.types_filter, group.kind.name())
     });

@@ -211,7 +211,7 @@ pub(super) fn find(call: &Call, operation: Operation, name: &str) -> Result<Arc<
         .parse()
         .map_err(|_| ResponseError::InvalidTopicException.code())?;
     if !call.may_topic(operation, &name) {
-        call.context.note_foreign(operation, name.wire_name());
+        call.context.note_foreign_topic(operation, name.wire_name());
         return Err(ResponseError::TopicAuthorizationFailed.code());
     }
     let found = call.context.streams().topic_by_name(&name);

@@ -340,7 +340,7 @@ fn note_foreign(call: &Call, entry: &Entry) {
     let name = found
         .as_ref()
         .map_or(entry.topic.as_str(), |topic| topic.name().wire_name());
-    call.context.note_foreign(Operation::Write, name);
+    call.context.note_foreign_topic(Operation::Write, name);
 }
 
 fn topic_of(call: &Call, entry: &Entry) -> Option<Arc<Topic>> {

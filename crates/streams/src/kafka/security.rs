@@ -261,14 +261,23 @@ impl Call {
         }
     }
 
-    /// Whether the caller may do `operation` to a group.
+    /// Whether the caller may do `operation` to a group that it names.
     pub(super) fn may_group(&self, operation: Operation, name: &str) -> bool {
-        self.may(operation, ResourceType::Group, name)
+        self.may_named(operation, ResourceType::Group, name)
     }
 
-    /// Whether the caller may do `operation` to a transactional id.
+    /// Whether the caller may do `operation` to a transactional id that it names.
     pub(super) fn may_transact(&self, operation: Operation, id: &str) -> bool {
-        self.may(operation, ResourceType::TransactionalId, id)
+        self.may_named(operation, ResourceType::TransactionalId, id)
+    }
+
+    /// As [`Call::may`], and keeps a refusal of what is another tenant's.
+    fn may_named(&self, operation: Operation, kind: ResourceType, name: &str) -> bool {
+        let may = self.may(operation, kind, name);
+        if !may {
+            self.context.note_foreign(operation, kind, name);
+        }
+        may
     }
 
     /// Whether the caller may do `operation` to the cluster.
@@ -314,7 +323,7 @@ impl Call {
             let snapshot = access.snapshot();
             match &security.authorization {
                 Some(policy) => snapshot.may(policy, asking, operation, topic, name),
-                None => !snapshot.is_foreign_topic(&principal, operation, name),
+                None => !snapshot.is_foreign(&principal, operation, topic, name),
             }
         })
     }

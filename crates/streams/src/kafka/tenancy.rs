@@ -94,10 +94,10 @@ impl Context {
         })
     }
 
-    /// Whether a topic is another tenant's than the client's; ACLs, where they are followed, ask
+    /// Whether something is another tenant's than the client's; ACLs, where they are followed, ask
     /// themselves.
     pub(super) fn is_foreign(&self, operation: Operation, kind: ResourceType, name: &str) -> bool {
-        if kind != ResourceType::Topic || !self.has_tenants() {
+        if !self.has_tenants() {
             return false;
         }
         let Some(access) = &self.shared.security.access else {
@@ -106,16 +106,21 @@ impl Context {
         let principal = self.session.principal();
         access
             .snapshot()
-            .is_foreign_topic(principal, operation, name)
+            .is_foreign(principal, operation, kind, name)
     }
 
-    /// Keeps a refusal of a topic, if it was because it is another tenant's.
-    pub(super) fn note_foreign(&self, operation: Operation, topic: &str) {
-        if self.is_foreign(operation, ResourceType::Topic, topic)
+    /// Keeps a refusal, if it was because something is another tenant's.
+    pub(super) fn note_foreign(&self, operation: Operation, kind: ResourceType, name: &str) {
+        if self.is_foreign(operation, kind, name)
             && let Some(payer) = self.payer()
         {
-            payer.refuse(&self.from(), topic, "a topic of another tenant");
+            payer.refuse_foreign(&self.from(), kind, name);
         }
+    }
+
+    /// As [`Context::note_foreign`], of a topic.
+    pub(super) fn note_foreign_topic(&self, operation: Operation, topic: &str) {
+        self.note_foreign(operation, ResourceType::Topic, topic);
     }
 
     fn note_wait(&self, wait: Duration) {

@@ -3,7 +3,7 @@
 
 use std::collections::HashSet;
 
-use access::Operation;
+use access::{Operation, ResourceType};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::describe_producers_response::{
     PartitionResponse, ProducerState, TopicResponse,
@@ -116,7 +116,8 @@ pub(super) fn list_transactions(call: Call) -> Result<Reply, Ending> {
         by_state && by_producer && by_duration && by_pattern
     };
     let ids = streams.transactional_ids().into_iter();
-    let ids = ids.filter(|id| call.may_transact(Operation::Describe, id));
+    let (describe, kind) = (Operation::Describe, ResourceType::TransactionalId);
+    let ids = ids.filter(|id| call.may(describe, kind, id));
     let found = ids.filter_map(|id| streams.describe_transaction(&id));
     let states = found.filter(is_asked).map(|found| {
         Listed::default()

@@ -5,8 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{
-    Access, InFlight, OfTopic, Principal, Spending, Spent, TENANT_HEADERS, TenantAccount,
-    TenantQuotas, TenantRefusal,
+    Access, InFlight, OfTopic, Principal, ResourceType, Spending, Spent, TENANT_HEADERS,
+    TenantAccount, TenantQuotas, TenantRefusal,
 };
 use base::{TenantId, UnixMillis};
 use bytes::Bytes;
@@ -117,6 +117,16 @@ impl Payer {
             }
         }
         Ok(())
+    }
+
+    /// Notes that the caller asked for something of another tenant.
+    pub fn refuse_foreign(&self, from: &Origin<'_>, kind: ResourceType, name: &str) {
+        let what = match kind {
+            ResourceType::Group => "a group of another tenant",
+            ResourceType::TransactionalId => "a transactional id of another tenant",
+            _ => "a topic of another tenant",
+        };
+        self.refuse(from, name, what);
     }
 
     /// Notes that the caller spoke for another tenant; answers what it is told.
