@@ -68,7 +68,10 @@ pub(crate) fn read_subscription(subscription: &[u8]) -> Option<Told> {
     }
     if version >= 1 {
         from.user_data()?;
-        told.owned = from.share()?;
+        // kafka-go says version 1 and leaves out what is new in it.
+        if version >= 2 || !from.0.is_empty() {
+            told.owned = from.share()?;
+        }
     }
     if version >= 3 {
         from.i32()?;
@@ -311,6 +314,12 @@ mod tests {
             (told(None).topics, Share::new())
         );
         assert_eq!(read_subscription(&[0xff, 0xff, 0, 0, 0, 0]), None);
+        let of_kafka_go = b"\0\x01\0\0\0\x01\0\x01t\xff\xff\xff\xff";
+        let told = read_subscription(of_kafka_go).unwrap();
+        assert_eq!(
+            (told.topics, told.owned.len()),
+            (["t".to_owned()].into(), 0)
+        );
     }
 
     #[test]

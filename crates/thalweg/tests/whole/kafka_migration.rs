@@ -49,13 +49,13 @@ impl Rolling {
         }
     }
 
-    /// Starts a member of Java's client, or of franz-go by `franz-go` and the protocol.
+    /// Starts a member of Java's client, or of one in Go by `go` and its kind.
     fn start(&mut self, protocol: &str, instance: Option<&str>) -> Member {
         let name = format!("{}-{}-{protocol}", self.group, self.started.len());
         let log = self.folder.join(name);
         let group = [&self.up.address("streams"), "shared", &self.group];
         let mut command;
-        if let Some(protocol) = protocol.strip_prefix("franz-go ") {
+        if let Some(protocol) = protocol.strip_prefix("go ") {
             command = go_client();
             command.arg("member").args(group).arg(protocol);
         } else {
@@ -183,12 +183,22 @@ fn javas_static_members_are_moved_to_the_newer_protocol_and_back() {
 
 #[test]
 fn franz_gos_members_are_moved_to_the_newer_protocol_and_back() {
-    roll(["franz-go classic", "franz-go consumer"], false);
+    roll(["go franz-classic", "go franz-consumer"], false);
 }
 
 #[test]
 fn a_group_of_franz_go_is_moved_to_javas_newer_protocol_and_back() {
-    roll(["franz-go classic", "consumer"], false);
+    roll(["go franz-classic", "consumer"], false);
+}
+
+#[test]
+fn a_group_of_sarama_is_moved_to_javas_newer_protocol_and_back() {
+    roll(["go sarama", "consumer"], false);
+}
+
+#[test]
+fn a_group_of_kafka_go_is_moved_to_franz_gos_newer_protocol_and_back() {
+    roll(["go segmentio", "go franz-consumer"], false);
 }
 
 fn roll([classic, newer]: [&str; 2], is_static: bool) {

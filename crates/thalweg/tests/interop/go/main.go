@@ -5,7 +5,7 @@
 // Prints one JSON object with the topic of each codec and the bytes of its payloads; exits non-zero
 // on the first thing that is not as Kafka has it.
 //
-// Usage: clients member BOOTSTRAP TOPIC GROUP classic|consumer
+// Usage: clients member BOOTSTRAP TOPIC GROUP franz-classic|franz-consumer|sarama|segmentio
 // Is a member of a group until it is told to end.
 package main
 
@@ -67,7 +67,7 @@ func main() {
 		return
 	}
 	if len(os.Args) != 3 {
-		fail("usage: clients franz|sarama|segmentio BOOTSTRAP, or clients member BOOTSTRAP TOPIC GROUP PROTOCOL")
+		fail("usage: clients franz|sarama|segmentio BOOTSTRAP, or clients member BOOTSTRAP TOPIC GROUP KIND")
 	}
 	name, bootstrap := os.Args[1], os.Args[2]
 	var c client
