@@ -172,6 +172,15 @@ pub const CLUSTER_READERS_KEPT_MAX: usize = 8;
 /// How long they are kept: who reads on comes at once, or after a look at what it has.
 pub const CLUSTER_READERS_KEPT_FOR: Duration = Duration::from_secs(5);
 
+/// Clients of such readers that are kept without their positions after that.
+pub const CLUSTER_READERS_SPARE_MAX: usize = 8;
+
+/// How long those are kept.
+pub const CLUSTER_READERS_SPARE_FOR: Duration = Duration::from_secs(30);
+
+/// How long a cluster waits for records before it answers that there are none.
+pub const CLUSTER_FETCH_WAIT: Duration = Duration::from_millis(500);
+
 /// How often the topics of an external cluster are looked at that keep more than their tenants want
 /// kept: the cluster's own clients make topics, and its looks at what is too old are minutes apart.
 pub const CLUSTER_RETENTION_LOOK: Duration = Duration::from_secs(60);

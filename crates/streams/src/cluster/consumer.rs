@@ -40,7 +40,7 @@ use super::topics::Topics;
 use crate::error::StreamsError;
 use crate::event_store::{Consumer, ConsumerConfig, Isolation, OffsetReset, SeekTo};
 use crate::groups::GroupError;
-use crate::limits::{CLUSTER_PREFETCH_KBYTES, CONSUMER_PARTITIONS_MAX};
+use crate::limits::{CLUSTER_FETCH_WAIT, CLUSTER_PREFETCH_KBYTES, CONSUMER_PARTITIONS_MAX};
 use crate::record::ConsumedRecord;
 use crate::topic::TopicName;
 
@@ -597,7 +597,10 @@ fn properties(calls: &Calls, config: &ConsumerConfig) -> rdkafka::ClientConfig {
         .set("max.poll.interval.ms", "86400000")
         .set("queued.max.messages.kbytes", &prefetch)
         .set("fetch.queue.backoff.ms", "10")
-        .set("fetch.wait.max.ms", "500");
+        .set(
+            "fetch.wait.max.ms",
+            CLUSTER_FETCH_WAIT.as_millis().to_string(),
+        );
     client
 }
 

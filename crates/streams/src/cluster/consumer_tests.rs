@@ -205,6 +205,46 @@ async fn no_more_readers_are_kept_than_there_may_be_and_none_behind_the_end() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_client_that_nobody_went_on_with_goes_to_who_begins_elsewhere() {
+    let world = World::new(2);
+    for partition in 0..2 {
+        world.put(partition, 0..20).await;
+    }
+    // At the end, where a request of its waits for records.
+    let mut first = world.reader(&[19]).await;
+    let (mut seen, until) = (0, deadline());
+    while seen < 1 || !first.is_at_end(&world.topic, 0) {
+        assert!(Instant::now() < until, "it has read {seen}");
+        seen += poll(&mut first, 1 << 20).await.len();
+    }
+    let mut second = world.reader(&[2]).await;
+    assert_eq!(poll_some(&mut second, 1).await, [2]);
+    drop((first, second));
+    let until = deadline();
+    while world.readers().spare_len() < 2 {
+        assert!(Instant::now() < until, "no two clients are spare");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+    let mut other = world.reader(&[7, 3]).await;
+    let mut seen = poll_some(&mut other, 1 << 20).await;
+    assert_eq!(
+        world.readers().spare_len(),
+        1,
+        "it did not take one of them"
+    );
+    while seen.len() < 13 + 17 {
+        seen.extend(poll_some(&mut other, 1 << 20).await);
+    }
+    seen.sort_unstable();
+    let mut expected: Vec<i64> = (7..20).chain(3..20).collect();
+    expected.sort_unstable();
+    assert_eq!(seen, expected);
+    // Any may remember a topic that is gone.
+    world.readers().forget(&world.topic);
+    assert_eq!(world.readers().spare_len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_topic_that_goes_takes_its_readers_along() {
     let world = World::new(1);
     world.put(0, 0..3).await;

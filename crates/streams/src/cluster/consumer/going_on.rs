@@ -13,10 +13,17 @@ use crate::error::StreamsError;
 use crate::event_store::SeekTo;
 
 impl ClusterConsumer {
-    /// The client, made unless it is there.
+    /// The client, made unless it is there, or one is spare.
     pub(super) async fn ready(&mut self) -> Result<Arc<Client>, StreamsError> {
         if let Some(client) = &self.client {
             return Ok(Arc::clone(client));
+        }
+        let is_alone = self.config.group.is_none();
+        let spare = is_alone.then(|| self.readers.take_spare(&self.config));
+        if let Some((client, member)) = spare.flatten() {
+            self.client = Some(Arc::clone(&client));
+            self.member = member;
+            return Ok(client);
         }
         let properties = properties(&self.calls, &self.config);
         let context = self.member.clone();
