@@ -65,15 +65,22 @@ pub(crate) fn fail_point(name: &'static str) {
 /// A place between two steps that a crash must be able to part; panics where a test armed it.
 #[cfg(test)]
 pub(crate) fn fail_point(name: &'static str) {
-    if ARMED.with(std::cell::Cell::get) == Some(name) {
+    let is_due = ARMED.with(|armed| match armed.get() {
+        Some((wanted, left)) if wanted == name => {
+            armed.set(Some((wanted, left.saturating_sub(1))));
+            left <= 1
+        }
+        _ => false,
+    });
+    if is_due {
         std::panic::panic_any(Crash(name));
     }
 }
 
-/// Arms the place `name` on this thread, or none.
+/// Arms a place on this thread, for when it is passed for so many times, or none.
 #[cfg(test)]
-pub(crate) fn arm(name: Option<&'static str>) {
-    ARMED.with(|armed| armed.set(name));
+pub(crate) fn arm(place: Option<(&'static str, u32)>) {
+    ARMED.with(|armed| armed.set(place));
 }
 
 /// What a test's crash panics with.
@@ -83,7 +90,8 @@ pub(crate) struct Crash(pub(crate) &'static str);
 
 #[cfg(test)]
 thread_local! {
-    static ARMED: std::cell::Cell<Option<&'static str>> = const { std::cell::Cell::new(None) };
+    static ARMED: std::cell::Cell<Option<(&'static str, u32)>> =
+        const { std::cell::Cell::new(None) };
 }
 
 /// Reads the variable.

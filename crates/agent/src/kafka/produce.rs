@@ -157,6 +157,14 @@ impl Cluster {
         under_way.outcomes
     }
 
+    /// Gives up batches that were sent: what is said to them is not waited for.
+    pub(crate) fn abandon(&mut self, under_way: UnderWay) {
+        for requested in under_way.requests {
+            // Its answers would come ahead of others.
+            self.links.remove(&requested.address);
+        }
+    }
+
     /// Sends one request; nothing is answered to one without acknowledgement.
     fn request(
         &mut self,

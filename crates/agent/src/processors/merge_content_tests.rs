@@ -69,7 +69,7 @@ fn a_panic_with_one_bin_leaves_the_others_where_they_are() {
     rig.run();
     // Both are old at once.
     rig.advance(Duration::from_secs(10));
-    fail_point::arm(Some("merge_content.merged"));
+    fail_point::arm(Some(("merge_content.merged", 1)));
     let panicked = std::panic::catch_unwind(AssertUnwindSafe(|| rig.trigger()));
     fail_point::arm(None);
     assert!(panicked.is_err());

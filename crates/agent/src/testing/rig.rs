@@ -144,18 +144,25 @@ impl Rig {
 
     /// Triggers the processor until it comes to the fail point `name`, and kills the agent there.
     pub(crate) fn kill_at(&mut self, name: &'static str) {
-        fail_point::arm(Some(name));
+        assert!(self.kill_at_nth(name, 1), "it never came to '{name}'");
+    }
+
+    /// As [`Rig::kill_at`], when the processor comes there for the `nth` time; false when it has done
+    /// all before, and lives.
+    pub(crate) fn kill_at_nth(&mut self, name: &'static str, nth: u32) -> bool {
+        fail_point::arm(Some((name, nth)));
         let attempt = AssertUnwindSafe(|| self.run());
         let outcome = std::panic::catch_unwind(attempt);
         fail_point::arm(None);
         match outcome {
-            Ok(()) => panic!("it never came to '{name}'"),
+            Ok(()) => return false,
             Err(panic) => match panic.downcast::<fail_point::Crash>() {
                 Ok(crash) => assert_eq!(crash.0, name),
                 Err(other) => std::panic::resume_unwind(other),
             },
         }
         self.kill();
+        true
     }
 
     /// Kills the agent and starts it again on its repository.

@@ -21,7 +21,8 @@
 //!
 //! While much waits, batches go in rounds ([`round`]): those of one round are sent one behind the
 //! other and answered together, and the next round is taken, read and put on record while the
-//! broker has the last one. A round has a session of its own. Brokers know a producer's last five
+//! broker has the last one. As soon as that one is stored the next is sent, and only then the last
+//! one's FlowFiles leave. A round has a session of its own. Brokers know a producer's last five
 //! batches of a partition, so no more than that may be in doubt: two rounds of two.
 
 mod kind;
@@ -148,7 +149,9 @@ impl PublishKafka {
         let until = Instant::now() + STREAM_SPAN;
         let mut round = self.prepare(context, now, &mut Round::default())?;
         while let Some(mut sent) = round {
-            self.send(context, &mut sent);
+            if !sent.is_sent() {
+                self.send(context, &mut sent);
+            }
             let goes_on = context.may_go_on() && Instant::now() < until && self.is_plenty(then);
             let prepared = match goes_on {
                 true => self.prepare(context, then, &mut sent),
@@ -162,8 +165,13 @@ impl PublishKafka {
                     (None, Some(error))
                 }
             };
+            self.take_answers(context, &mut sent);
+            if let Some(next) = next.as_mut().filter(|_| sent.is_stored()) {
+                self.send(context, next);
+            }
             let settled = self.settle(context, now, sent, next.as_mut());
             if let Err(error) = settled {
+                next.into_iter().for_each(|next| self.abandon(next));
                 then.rollback();
                 return Err(error);
             }

@@ -10,7 +10,7 @@ use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::expression::ExpressionError;
 use crate::flowfile::{FlowFile, FlowFileId};
-use crate::kafka::{self, BatchBuilder, Sent, UnderWay};
+use crate::kafka::{self, BatchBuilder, Outcome, Sent, UnderWay};
 use crate::limits::{CONTENT_READ_BYTES_MAX, KAFKA_PARTITIONS_MAX, SESSION_FLOW_FILES_MAX};
 use crate::processors::ProcessorError;
 use crate::repository::CommitWait;
@@ -22,7 +22,9 @@ pub(super) struct Round {
     pub(super) pending: Vec<Pending>,
     /// Packed for sending, until they are sent.
     packed: Option<Vec<Sent>>,
-    pub(super) under_way: Option<UnderWay>,
+    under_way: Option<UnderWay>,
+    /// What the broker said to each, until that is judged.
+    answers: Option<Vec<Outcome>>,
 }
 
 /// A batch and the FlowFiles in it.
@@ -39,6 +41,25 @@ struct Recording {
     wait: CommitWait,
     /// What was in doubt before it.
     before: Vec<Doubt>,
+}
+
+impl Round {
+    /// Whether it was sent and what is said to it was not judged yet.
+    pub(super) fn is_sent(&self) -> bool {
+        self.under_way.is_some() || self.answers.is_some()
+    }
+
+    /// Whether the broker said that it has all of it.
+    pub(super) fn is_stored(&self) -> bool {
+        let mut answers = self.answers.iter().flatten();
+        self.answers.is_some() && answers.all(|answer| *answer == Outcome::Stored)
+    }
+
+    /// Takes what the broker said to each of its batches.
+    pub(super) fn judged(&mut self) -> impl Iterator<Item = (Pending, Outcome)> + use<> {
+        let batches = std::mem::take(&mut self.pending).into_iter();
+        batches.zip(self.answers.take().unwrap_or_default())
+    }
 }
 
 impl Pending {
@@ -159,6 +180,22 @@ impl PublishKafka {
             .cluster
             .begin_produce(self.acks, wait, &batches, &stops);
         round.under_way = Some(under_way);
+    }
+
+    /// Waits for what the broker says to a round that was sent.
+    pub(super) fn take_answers(&mut self, context: &Context, round: &mut Round) {
+        if let Some(under_way) = round.under_way.take() {
+            let stops = || context.is_stopping();
+            let wait = self.request_timeout.min(self.timeout);
+            round.answers = Some(self.cluster.end_produce(under_way, wait, &stops));
+        }
+    }
+
+    /// Gives up a round that was sent: it stays in doubt.
+    pub(super) fn abandon(&mut self, round: Round) {
+        if let Some(under_way) = round.under_way {
+            self.cluster.abandon(under_way);
+        }
     }
 
     /// Packs a round that is to be sent once more.

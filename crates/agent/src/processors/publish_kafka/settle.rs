@@ -27,7 +27,8 @@ struct Trouble {
 impl PublishKafka {
     /// Takes the answers to a round and sends again what is neither stored nor refused, until all
     /// of it is or the processor is stopped; then its session is committed. The round behind it
-    /// stays in doubt, with other sequences where that is needed.
+    /// stays in doubt, with other sequences where that is needed, which it never is when this one
+    /// was stored at once: only then it may have been sent already.
     pub(super) fn settle(
         &mut self,
         context: &Context,
@@ -35,28 +36,22 @@ impl PublishKafka {
         mut round: Round,
         mut behind: Option<&mut Round>,
     ) -> Result<(), ProcessorError> {
-        let stops = || context.is_stopping();
-        let wait = self.request_timeout.min(self.timeout);
         let mut none = Round::default();
         let mut pause = RETRY_FIRST;
         let mut said: Option<Instant> = None;
         let mut trouble = Trouble::default();
         let mut is_renumbered = false;
         while !round.pending.is_empty() {
-            if round.under_way.is_none() {
+            if !round.is_sent() {
                 self.pack_again(session, &mut round)?;
                 self.send(context, &mut round);
             }
-            let under_way = round.under_way.take();
-            let outcomes = under_way
-                .map(|under_way| self.cluster.end_produce(under_way, wait, &stops))
-                .unwrap_or_default();
+            self.take_answers(context, &mut round);
             trouble = Trouble {
                 gaps: trouble.gaps,
                 ..Trouble::default()
             };
-            let batches = std::mem::take(&mut round.pending).into_iter();
-            for (batch, outcome) in batches.zip(outcomes) {
+            for (batch, outcome) in round.judged() {
                 let left = self.judge(context, session, batch, outcome, &mut trouble);
                 round.pending.extend(left);
             }

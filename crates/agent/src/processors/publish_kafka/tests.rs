@@ -134,6 +134,44 @@ fn a_round_that_is_on_record_is_sent_once_over_a_kill() {
 }
 
 #[test]
+fn a_kill_anywhere_in_a_stream_of_rounds_sends_each_once() {
+    for place in [
+        "repository.before_flush",
+        "repository.after_flush",
+        "repository.transfer",
+    ] {
+        let mut kills = 0;
+        for nth in 1.. {
+            let broker = Broker::start(1);
+            let mut rig = publisher(&broker, 130);
+            if !rig.kill_at_nth(place, nth) {
+                break;
+            }
+            kills += 1;
+            rig.run();
+            check(&broker, &rig, &numbers(0..130));
+        }
+        assert!(kills > 4, "{place}: killed {kills} times");
+    }
+}
+
+#[test]
+fn the_next_round_is_sent_before_the_last_ones_flow_files_leave() {
+    let broker = Broker::start(1);
+    let mut rig = publisher(&broker, 30);
+    rig.run();
+    for number in 30..100 {
+        rig.put(&[], number.to_string());
+    }
+    // The record of the first round, that of the second, and the commit of the first.
+    assert!(rig.kill_at_nth("repository.before_flush", 3));
+    wait_for_count("what was sent", 70, || broker.count("lines"));
+    rig.run();
+    check(&broker, &rig, &numbers(0..100));
+    assert!(broker.duplicates() >= 4, "nothing was known again");
+}
+
+#[test]
 fn a_doubt_on_record_ends_without_acknowledgement_too() {
     let broker = Broker::start(1);
     let mut rig = publisher(&broker, 10);
