@@ -50,8 +50,17 @@ pub struct Beat {
     pub queued: u64,
     /// Bytes queued in all connections.
     pub queued_bytes: u64,
-    /// The bulletins' texts.
-    pub bulletins: Vec<String>,
+    /// The bulletins of it.
+    pub bulletins: Vec<Bulletin>,
+}
+
+/// What an agent has to say.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Bulletin {
+    /// Whether it is of an error, and not of something that people may want to know.
+    pub is_error: bool,
+    /// What it says.
+    pub text: String,
 }
 
 /// What a processor did since its flow started.
@@ -271,7 +280,12 @@ fn read(body: &[u8]) -> Option<Beat> {
         queued: queues().map(|queue| number(queue, "size")).sum(),
         queued_bytes: queues().map(|queue| number(queue, "dataSize")).sum(),
         bulletins: bulletins
-            .filter_map(|bulletin| bulletin["message"].as_str().map(str::to_owned))
+            .filter_map(|bulletin| {
+                Some(Bulletin {
+                    is_error: bulletin["level"] == "ERROR",
+                    text: bulletin["message"].as_str()?.to_owned(),
+                })
+            })
             .collect(),
     })
 }
@@ -284,7 +298,8 @@ mod tests {
     fn a_heartbeats_counts_are_read_and_other_posts_are_not() {
         let beat = br#"{"flowInfo": {"processorStatuses": [{"id": "a", "flowFilesOut": 3,
             "bytesOut": 600}], "queues": {"q": {"size": 2, "dataSize": 10}, "r": {"size": 1}},
-            "processorBulletins": [{"message": "full"}]}}"#;
+            "processorBulletins": [{"message": "full", "level": "ERROR"},
+            {"message": "waits", "level": "WARN"}]}}"#;
         let beat = read(beat).unwrap();
         let counts = Counts {
             flow_files: 3,
@@ -292,7 +307,9 @@ mod tests {
         };
         assert_eq!(beat.processors["a"], counts);
         assert_eq!((beat.queued, beat.queued_bytes), (3, 10));
-        assert_eq!(beat.bulletins, ["full"]);
+        let told = beat.bulletins.iter();
+        let told: Vec<_> = told.map(|it| (it.text.as_str(), it.is_error)).collect();
+        assert_eq!(told, [("full", true), ("waits", false)]);
         assert!(read(b"{}").is_none() && read(b"no").is_none());
     }
 }

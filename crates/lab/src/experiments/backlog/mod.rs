@@ -18,7 +18,8 @@ pub const EXPERIMENT: Experiment = Experiment {
         two of them do not fit the disk, which is noted) with marks at known places goes through GetFile, \
         HashContent and PutFile; memory is the most that was resident, and the marks and the length of the \
         result are compared. Away: 10 MB/s of FlowFiles of 1 KB into PublishKafka; the event store is \
-        killed, started again after ten minutes (quick: 20 s), and input goes on; memory is the most during \
+        killed, started again after ten minutes (quick: 20 s; each run waits for them, so that \
+        `--runs 1` is enough for a look), and input goes on; memory is the most during \
         the outage less what it was before; drained is what was queued plus what came meanwhile over the \
         time until less than a second's input is queued, beside one file read in sequence from the disk in \
         the same run.",

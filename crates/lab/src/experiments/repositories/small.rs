@@ -6,7 +6,7 @@ use super::{
     CONTENT, ContentKind, MIXES, Mix, SINK, SOURCE, batch_of, counts_of, flow_of, properties_of,
 };
 use crate::bounds::{Memory, SmallDisk};
-use crate::edge::{Beat, Edge, Start};
+use crate::edge::{Beat, Bulletin, Edge, Start};
 use crate::experiment::{Experiment, LabError, Measure, Outcome, Setting};
 use crate::limits::POLL;
 
@@ -100,6 +100,9 @@ fn one(
     for failure in watched.failures.into_iter().take(NOTES_MAX) {
         outcome.note(format!("{name}: {failure}"));
     }
+    for warning in watched.warnings.into_iter().take(NOTES_MAX) {
+        outcome.note(format!("{name}, no failure: {warning}"));
+    }
     if let Some(last) = watched.last {
         let (made, through) = (counts_of(&last, SOURCE), counts_of(&last, SINK));
         let seconds = last.at.duration_since(edge.began).as_secs_f64();
@@ -127,11 +130,12 @@ fn one(
 struct Watched {
     last: Option<Beat>,
     failures: Vec<String>,
+    warnings: Vec<String>,
 }
 
 /// Looks at an agent for so long.
 fn watch(edge: &mut Edge, length: Duration) -> Watched {
-    let mut failures: Vec<String> = Vec::new();
+    let (mut failures, mut warnings): (Vec<String>, Vec<String>) = Default::default();
     let (mut last, mut moved) = (0, Instant::now());
     while edge.began.elapsed() < length {
         if let Err(error) = edge.process.still_runs() {
@@ -139,9 +143,15 @@ fn watch(edge: &mut Edge, length: Duration) -> Watched {
             break;
         }
         if let Some(beat) = edge.beat() {
-            let new = |text: &&String| !failures.contains(text);
-            let new: Vec<String> = beat.bulletins.iter().filter(new).cloned().collect();
-            failures.extend(new);
+            for Bulletin { is_error, text } in &beat.bulletins {
+                let told = match is_error {
+                    true => &mut failures,
+                    false => &mut warnings,
+                };
+                if !told.contains(text) {
+                    told.push(text.clone());
+                }
+            }
             let through = counts_of(&beat, SINK).flow_files;
             if through != last {
                 (last, moved) = (through, Instant::now());
@@ -156,6 +166,7 @@ fn watch(edge: &mut Edge, length: Duration) -> Watched {
     Watched {
         last: edge.beat(),
         failures,
+        warnings,
     }
 }
 
@@ -170,5 +181,5 @@ const INODES: u64 = 512;
 const STANDS_STILL: Duration = Duration::from_secs(5);
 /// FlowFiles that the sink takes in one session.
 const SINK_SESSION: u64 = 5_000;
-/// Failures of one mix that are told in words.
+/// Failures of one mix, and warnings, that are told in words.
 const NOTES_MAX: usize = 3;
