@@ -313,3 +313,119 @@ async fn callers_need_rights_on_the_topic_of_schemas() {
     );
     assert_eq!(ask("writer", "DELETE", "/mode", "").await, 403);
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_tenants_subjects_are_there_for_nobody_of_another_one() {
+    let store = Store::open();
+    let folder = tempfile::tempdir().unwrap();
+    let access = Arc::new(Access::open(folder.path()).unwrap());
+    for name in ["ann", "bob", "root"] {
+        let credential = Credential::of_password(ScramHash::Sha256, name, 4_096).unwrap();
+        let change = UserChange::Set(name.to_owned(), credential);
+        access.alter_users(&[change]).unwrap();
+    }
+    for (tenant, member) in [("acme", "User:ann"), ("beta", "User:bob")] {
+        let change = serde_json::json!({"members": [member]});
+        let change = serde_json::from_value(change).unwrap();
+        access
+            .set_tenant(&tenant.parse().unwrap(), &change)
+            .unwrap();
+    }
+    let policy = Policy {
+        super_users: Vec::new(),
+        allow_if_no_acl: true,
+    };
+    let logins = Logins::new(access.clone(), policy, None, Arc::new(SystemClock));
+    let router = routes(store.registry(), Some(logins), None);
+    let ask = async |user: &str, method: &str, path: &str, body: &str| {
+        let credentials = STANDARD.encode(format!("{user}:{user}"));
+        let request = Request::builder().method(method).uri(path);
+        let request = request.header(header::AUTHORIZATION, format!("Basic {credentials}"));
+        let request = request.body(Body::from(body.to_owned())).unwrap();
+        let response = router.clone().oneshot(request).await.unwrap();
+        let status = response.status().as_u16();
+        let body = response.into_body().collect().await.unwrap().to_bytes();
+        (status, String::from_utf8(body.to_vec()).unwrap())
+    };
+    let schema = |name: &str| {
+        let schema = format!(r#"{{"type":"record","name":"{name}","fields":[]}}"#);
+        serde_json::json!({ "schema": schema }).to_string()
+    };
+    let register = async |user: &str, subject: &str, body: &str| {
+        let path = format!("/subjects/{subject}/versions");
+        let (status, body) = ask(user, "POST", &path, body).await;
+        let id = serde_json::from_str::<serde_json::Value>(&body).unwrap()["id"].as_u64();
+        (status, id.unwrap_or_default())
+    };
+    let (of_beta, of_acme) = ("env.ns.beta.ORDERS-value", "env.ns.acme.ORDERS-value");
+    let (status, secret) = register("bob", of_beta, &schema("Secret")).await;
+    assert_eq!(status, 200);
+    assert_eq!(register("bob", ":.beta:x", &schema("Hidden")).await.0, 200);
+    assert_eq!(register("ann", of_acme, &schema("Own")).await.0, 200);
+    assert_eq!(register("root", "plain", &schema("Plain")).await.0, 200);
+    let own = format!(r#"["{of_acme}","plain"]"#);
+    assert_eq!(ask("ann", "GET", "/subjects", "").await, (200, own));
+    assert_eq!(ask("ann", "GET", "/contexts", "").await.1, r#"["."]"#);
+    assert_eq!(
+        ask("bob", "GET", "/contexts", "").await.1,
+        r#"[".",".beta"]"#
+    );
+    let (_, all) = ask("ann", "GET", "/schemas", "").await;
+    assert!(all.contains("Own") && !all.contains("Secret"), "{all}");
+    assert!(!all.contains("Hidden"), "{all}");
+    for (method, path, body, expected) in [
+        ("GET", format!("/subjects/{of_beta}/versions"), "", 403),
+        ("GET", format!("/subjects/{of_beta}/versions/1"), "", 403),
+        ("GET", "/subjects/:.beta:x/versions/1".to_owned(), "", 403),
+        (
+            "GET",
+            "/contexts/.beta/subjects/x/versions/1".to_owned(),
+            "",
+            403,
+        ),
+        ("DELETE", format!("/subjects/{of_beta}"), "", 403),
+        ("GET", format!("/config/{of_beta}"), "", 403),
+        ("GET", format!("/schemas/ids/{secret}"), "", 404),
+        ("GET", format!("/schemas/ids/{secret}/schema"), "", 404),
+        ("GET", format!("/schemas/ids/{secret}/subjects"), "", 404),
+        (
+            "PUT",
+            "/config".to_owned(),
+            r#"{"compatibility": "NONE"}"#,
+            403,
+        ),
+        ("DELETE", "/mode".to_owned(), "", 403),
+        ("GET", "/config".to_owned(), "", 200),
+        (
+            "PUT",
+            format!("/config/{of_acme}"),
+            r#"{"compatibility": "NONE"}"#,
+            200,
+        ),
+        ("GET", "/subjects/plain/versions/1".to_owned(), "", 200),
+    ] {
+        let (status, told) = ask("ann", method, &path, body).await;
+        assert_eq!(status, expected, "{method} {path}: {told}");
+        assert!(!told.contains("Secret"), "{method} {path}: {told}");
+    }
+    let resting = serde_json::json!({
+        "schema": r#"{"type":"record","name":"Peeks","fields":[{"name":"s","type":"Secret"}]}"#,
+        "references": [{"name": "Secret", "subject": of_beta, "version": 1}],
+    });
+    assert_eq!(register("ann", of_acme, &resting.to_string()).await.0, 403);
+    // Who has the same schema knows its id.
+    assert_eq!(
+        register("ann", "same", &schema("Secret")).await,
+        (200, secret)
+    );
+    let (_, uses) = ask("ann", "GET", &format!("/schemas/ids/{secret}/subjects"), "").await;
+    assert_eq!(uses, r#"["same"]"#);
+    // Nothing is kept off a caller of no tenant.
+    let (_, all) = ask("root", "GET", "/subjects", "").await;
+    assert!(all.contains(of_beta) && all.contains(":.beta:x"), "{all}");
+    let kept = access.tenants().of(&"acme".parse().unwrap()).refusals();
+    assert!(
+        kept.iter().any(|it| it.claimed == "env.ns.beta.ORDERS"),
+        "{kept:?}"
+    );
+}

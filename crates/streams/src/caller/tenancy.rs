@@ -152,13 +152,37 @@ impl Caller {
         });
     }
 
-    /// Whether something is another tenant's than the caller's.
-    pub(super) fn is_foreign(&self, operation: Operation, kind: ResourceType, name: &str) -> bool {
-        if self.is_service || !self.access.has_tenants() {
+    /// Whether the caller is kept off what is other tenants': it belongs to one, and is neither a super
+    /// user nor a part of this process.
+    pub fn is_held_to_tenant(&self) -> bool {
+        let is_free = self.is_service || self.policy.super_users.contains(&self.principal);
+        !is_free && self.tenant().is_some()
+    }
+
+    /// Whether something is by its name another tenant's than the caller's.
+    pub fn is_foreign(&self, operation: Operation, kind: ResourceType, name: &str) -> bool {
+        if !self.is_held_to_tenant() {
             return false;
         }
         let snapshot = self.access.snapshot();
         snapshot.is_foreign(&self.principal, operation, kind, name)
+    }
+
+    /// Refuses what is by its name another tenant's, and keeps that.
+    ///
+    /// # Errors
+    /// [`StreamsError::NotAllowed`].
+    pub fn check_own(
+        &self,
+        operation: Operation,
+        kind: ResourceType,
+        name: &str,
+    ) -> Result<(), StreamsError> {
+        if !self.is_foreign(operation, kind, name) {
+            return Ok(());
+        }
+        self.note_foreign(operation, kind, name);
+        Err(self.not_allowed(operation, kind, name))
     }
 
     /// Keeps a refusal, if it was because something is another tenant's.

@@ -8,33 +8,39 @@ use serde_json::json;
 
 use super::Here;
 use super::form::{SubjectPath, Switched, Switches, VersionPath, told};
+use super::sight::Sight;
 use crate::answer::Parameters;
 use crate::schemas::AskedVersion;
+use crate::schemas::subject::context_of;
 
 /// `POST /compatibility/subjects/{subject}/versions`: by the versions that its level is about.
 pub(super) async fn against_all(
     here: Here,
+    sight: Sight,
     SubjectPath(subject): SubjectPath,
     switches: Switched,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Response> {
-    compare(here, &subject, None, switches, &headers, body).await
+    compare(here, &sight, &subject, None, switches, &headers, body).await
 }
 
 /// `POST /compatibility/subjects/{subject}/versions/{version}`
 pub(super) async fn against_one(
     here: Here,
+    sight: Sight,
     VersionPath(subject, version): VersionPath,
     switches: Switched,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Response> {
-    compare(here, &subject, Some(version), switches, &headers, body).await
+    let against = Some(version);
+    compare(here, &sight, &subject, against, switches, &headers, body).await
 }
 
 async fn compare(
     State(served): Here,
+    sight: &Sight,
     subject: &str,
     against: Option<AskedVersion>,
     Parameters(switches): Switched,
@@ -44,7 +50,9 @@ async fn compare(
     let Switches {
         normalize, verbose, ..
     } = switches;
-    let new = served.schema(headers, body).await?;
+    let new = served
+        .schema(sight, context_of(subject), headers, body)
+        .await?;
     let compared = served.registry.compare(subject, new, against, normalize);
     let reasons = compared.await.map_err(IntoResponse::into_response)?;
     Ok(match verbose {

@@ -11,6 +11,7 @@ use serde::de::{DeserializeOwned, Error, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
+use super::sight::Sight;
 use super::{JSON, Served};
 use crate::answer::{self, JsonObject, Parameters, Segments};
 use crate::answers::{Answers, kept};
@@ -21,7 +22,7 @@ use crate::schemas::format::SchemaType;
 use crate::schemas::limits::ANSWER_BYTES_MAX;
 use crate::schemas::record::Reference;
 use crate::schemas::registering::NewSchema;
-use crate::schemas::state::{Schema, Version, object};
+use crate::schemas::state::{Schema, Version, object, resolved};
 use crate::schemas::subject::checked;
 
 /// A JSON answer; the type that the caller wants is written around the routes.
@@ -223,14 +224,22 @@ impl Served {
         })
     }
 
-    /// Reads a schema.
+    /// Reads a schema, which rests on none that its sender may not know of.
     pub(super) async fn schema(
         &self,
+        sight: &Sight,
+        context: &str,
         headers: &HeaderMap,
         body: Body,
     ) -> Result<NewSchema, Response> {
         let body: SchemaBody = self.entity(headers, body).await?;
-        body.new_schema().map_err(IntoResponse::into_response)
+        let read = || {
+            let new = body.new_schema()?;
+            let mut subjects = new.references.iter();
+            subjects.try_for_each(|of| sight.check(&resolved(context, &of.subject)))?;
+            Ok(new)
+        };
+        read().map_err(|error: SchemaError| error.into_response())
     }
 }
 
@@ -265,7 +274,9 @@ impl<S: Send + Sync> FromRequestParts<S> for SubjectPath {
 
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, SchemaError> {
         let found = Segments::<String>::from_request_parts(parts, state).await;
-        Ok(SubjectPath(checked(&found?.0)?))
+        let subject = checked(&found?.0)?;
+        sight(parts, state).await.check(&subject)?;
+        Ok(SubjectPath(subject))
     }
 }
 
@@ -275,8 +286,15 @@ impl<S: Send + Sync> FromRequestParts<S> for VersionPath {
     async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, SchemaError> {
         let found = Segments::<(String, String)>::from_request_parts(parts, state).await;
         let (subject, version) = found?.0;
-        Ok(VersionPath(checked(&subject)?, asked_version(&version)?))
+        let subject = checked(&subject)?;
+        sight(parts, state).await.check(&subject)?;
+        Ok(VersionPath(subject, asked_version(&version)?))
     }
+}
+
+async fn sight<S: Send + Sync>(parts: &mut Parts, state: &S) -> Sight {
+    let Ok(sight) = Sight::from_request_parts(parts, state).await;
+    sight
 }
 
 /// Parameters that many calls take.

@@ -1,14 +1,18 @@
 //! Schemas by their ids, and all of them.
 
+use std::sync::Arc;
+
 use axum::extract::State;
 use axum::response::Response;
 use serde::Deserialize;
 
-use super::Here;
 use super::form::{Told, flag, list as list_answer, raw, told};
+use super::sight::Sight;
+use super::{Here, Served};
 use crate::answer::{Parameters, Segments};
 use crate::schemas::error::SchemaError;
-use crate::schemas::state::{Version, last_live};
+use crate::schemas::nothing_of;
+use crate::schemas::state::{Schema, Version, last_live};
 use crate::schemas::subject::{DEFAULT_CONTEXT, context_of, parts, wanted};
 
 /// Parameters of the calls by id.
@@ -46,11 +50,12 @@ pub(super) async fn types() -> Response {
 /// `GET /schemas/ids/{id}`
 pub(super) async fn one(
     State(served): Here,
+    sight: Sight,
     Segments(id): Segments<String>,
     Parameters(asked): Parameters<ById>,
 ) -> Result<Response, SchemaError> {
     let context = context(&asked);
-    let schema = served.registry.schema_by_id(context, number(&id)?).await?;
+    let schema = found(&served, &sight, context, &id).await?;
     let text = served.registry.formatted(&schema, asked.format.as_deref());
     let text = text.await?;
     let mut found = Told::schema(&schema).with_text(text.as_deref());
@@ -63,11 +68,11 @@ pub(super) async fn one(
 /// `GET /schemas/ids/{id}/schema`
 pub(super) async fn text(
     State(served): Here,
+    sight: Sight,
     Segments(id): Segments<String>,
     Parameters(asked): Parameters<ById>,
 ) -> Result<Response, SchemaError> {
-    let found = served.registry.schema_by_id(context(&asked), number(&id)?);
-    let schema = found.await?;
+    let schema = found(&served, &sight, context(&asked), &id).await?;
     let text = served.registry.formatted(&schema, asked.format.as_deref());
     Ok(raw(text.await?.as_deref().unwrap_or(&schema.content.text)))
 }
@@ -75,10 +80,11 @@ pub(super) async fn text(
 /// `GET /schemas/ids/{id}/subjects`
 pub(super) async fn subjects(
     here: Here,
+    sight: Sight,
     id: Segments<String>,
     asked: Parameters<ById>,
 ) -> Result<Response, SchemaError> {
-    let mut names: Vec<String> = uses(here, id, asked)
+    let mut names: Vec<String> = uses(here, sight, id, asked)
         .await?
         .into_iter()
         .map(|(subject, _)| subject)
@@ -90,10 +96,11 @@ pub(super) async fn subjects(
 /// `GET /schemas/ids/{id}/versions`
 pub(super) async fn versions(
     here: Here,
+    sight: Sight,
     id: Segments<String>,
     asked: Parameters<ById>,
 ) -> Result<Response, SchemaError> {
-    let uses = uses(here, id, asked).await?.into_iter();
+    let uses = uses(here, sight, id, asked).await?.into_iter();
     let told: Vec<_> = uses
         .map(|(subject, version)| serde_json::json!({"subject": subject, "version": version}))
         .collect();
@@ -103,18 +110,19 @@ pub(super) async fn versions(
 /// The subjects that have a schema, with their versions of it.
 async fn uses(
     State(served): Here,
+    sight: Sight,
     Segments(id): Segments<String>,
     Parameters(asked): Parameters<ById>,
 ) -> Result<Vec<(String, i32)>, SchemaError> {
     let context = context(&asked);
-    let schema = served.registry.schema_by_id(context, number(&id)?).await?;
+    let schema = found(&served, &sight, context, &id).await?;
     let state = served.registry.log.state();
     // A subject beside its context narrows the answer.
     let only = asked.subject.as_deref().map(|subject| parts(subject).1);
     let mut uses = Vec::new();
     for (name, versions) in state.subjects() {
         let is_wanted = only.is_none_or(|only| only.is_empty() || parts(name).1 == only);
-        if !is_wanted || context_of(name) != context {
+        if !is_wanted || context_of(name) != context || !sight.sees(name) {
             continue;
         }
         let of_schema = versions.iter().filter(|(_, version)| {
@@ -128,12 +136,14 @@ async fn uses(
 /// `GET /schemas`
 pub(super) async fn list(
     State(served): Here,
+    sight: Sight,
     Parameters(asked): Parameters<Listing>,
 ) -> Result<Response, SchemaError> {
     let wanted = wanted(asked.subject_prefix.as_deref());
     let state = served.registry.log.state();
     let mut found: Vec<(&str, i32, &Version)> = Vec::new();
-    for (name, versions) in state.subjects().filter(|(name, _)| wanted.has(name)) {
+    let is_shown = |name: &str| wanted.has(name) && sight.sees(name);
+    for (name, versions) in state.subjects().filter(|(name, _)| is_shown(name)) {
         if asked.latest_only {
             let last = match asked.deleted {
                 true => versions.last_key_value().map(|(number, of)| (*number, of)),
@@ -153,6 +163,21 @@ pub(super) async fn list(
         .map(|(name, number, version)| Told::version(name, *number, version))
         .collect();
     list_answer(&told)
+}
+
+/// The schema of an id, unless its caller may know of none that has it.
+async fn found(
+    served: &Served,
+    sight: &Sight,
+    context: &str,
+    id: &str,
+) -> Result<Arc<Schema>, SchemaError> {
+    let id = number(id)?;
+    let found = served.registry.schema_by_id(context, id).await?;
+    match sight.sees_id(&served.registry.log.state(), context, id) {
+        true => Ok(found),
+        false => Err(nothing_of(id)),
+    }
 }
 
 fn context(asked: &ById) -> &str {

@@ -2,7 +2,8 @@
 //!
 //! Where access control is on, a caller needs rights on the topic that holds the schemas: `READ` to
 //! read, look up and compare, `WRITE` to register, `DELETE` to delete, `ALTER_CONFIGS` to change
-//! compatibilities and modes.
+//! compatibilities and modes. Subjects of other tenants than a caller's own are not there for it
+//! ([`sight`]).
 
 mod compatibility;
 mod form;
@@ -10,6 +11,7 @@ mod ids;
 #[cfg(test)]
 mod openapi_tests;
 mod settings;
+mod sight;
 mod subjects;
 
 use std::sync::Arc;
@@ -203,6 +205,11 @@ async fn admitted(State(served): Here, request: Request, next: Next) -> Response
         let operation = right(request.method(), path);
         if let Err(error) = caller.check(operation, ResourceType::Topic, topic) {
             return SchemaError::from(RestError::from(error)).into_response();
+        }
+        let is_of_all = ["/config", "/mode"].contains(&path);
+        if is_of_all && operation != Operation::Read && caller.is_held_to_tenant() {
+            let why = "the settings of all subjects are not a tenant's to change";
+            return SchemaError::NotAllowed(why.to_owned()).into_response();
         }
     }
     match registry.log.ready().await {

@@ -10,11 +10,12 @@ use serde_json::json;
 use super::form::{
     SubjectPath, Switched, Told, VersionPath, flag, flag_of, list as list_answer, raw, told,
 };
+use super::sight::Sight;
 use super::{Here, Served};
 use crate::answer::Parameters;
 use crate::schemas::error::SchemaError;
 use crate::schemas::state::{Version, object};
-use crate::schemas::subject::wanted;
+use crate::schemas::subject::{context_of, qualified, wanted};
 use crate::schemas::{AskedVersion, found_version};
 
 /// Parameters of the list of subjects.
@@ -53,13 +54,17 @@ pub(super) struct Formatting {
 }
 
 /// `GET /contexts`
-pub(super) async fn contexts(State(served): Here) -> Result<Response, SchemaError> {
-    list_answer(&served.registry.log.state().contexts())
+pub(super) async fn contexts(State(served): Here, sight: Sight) -> Result<Response, SchemaError> {
+    let state = served.registry.log.state();
+    let mut contexts = state.contexts();
+    contexts.retain(|context| sight.sees(&qualified(context, "")));
+    list_answer(&contexts)
 }
 
 /// `GET /subjects`
 pub(super) async fn list(
     State(served): Here,
+    sight: Sight,
     Parameters(asked): Parameters<Listing>,
 ) -> Result<Response, SchemaError> {
     let wanted = wanted(asked.subject_prefix.as_deref());
@@ -71,7 +76,7 @@ pub(super) async fn list(
             (false, true) => true,
             (false, false) => !is_deleted,
         };
-        is_shown && wanted.has(name)
+        is_shown && wanted.has(name) && sight.sees(name)
     });
     list_answer(&page(
         found.map(|(name, _)| name),
@@ -83,12 +88,14 @@ pub(super) async fn list(
 /// `POST /subjects/{subject}`: whether a subject has a schema, and as which version.
 pub(super) async fn look_up(
     State(served): Here,
+    sight: Sight,
     SubjectPath(subject): SubjectPath,
     Parameters(switches): Switched,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Response> {
-    let new = served.schema(&headers, body).await?;
+    let context = context_of(&subject);
+    let new = served.schema(&sight, context, &headers, body).await?;
     let (normalize, deleted) = (switches.normalize, switches.deleted);
     let found = served.registry.look_up(&subject, new, normalize, deleted);
     let (number, version) = found.await.map_err(IntoResponse::into_response)?;
@@ -128,12 +135,14 @@ pub(super) async fn versions(
 /// `POST /subjects/{subject}/versions`
 pub(super) async fn register(
     State(served): Here,
+    sight: Sight,
     SubjectPath(subject): SubjectPath,
     Parameters(switches): Switched,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Response> {
-    let new = served.schema(&headers, body).await?;
+    let context = context_of(&subject);
+    let new = served.schema(&sight, context, &headers, body).await?;
     let registered = served
         .registry
         .register_new(&subject, new, switches.normalize);

@@ -1,0 +1,80 @@
+//! What a caller may know of: whoever belongs to a tenant is kept off other tenants' subjects.
+//!
+//! A subject is a tenant's as the topic is that it is named after (`ENV.NAMESPACE.TENANT.EVENT-value`), and
+//! so is every subject of a context that has a tenant's name (`:.TENANT:…`). An id is known to whoever
+//! may know of a subject that has it.
+
+use std::convert::Infallible;
+
+use ::access::{Operation, ResourceType};
+use axum::extract::{FromRequestParts, MatchedPath};
+use axum::http::request::Parts;
+use streams::Caller;
+
+use crate::error::RestError;
+use crate::schemas::error::SchemaError;
+use crate::schemas::state::State;
+use crate::schemas::subject::{context_of, parts};
+
+/// Who asks, and what for.
+pub(super) struct Sight {
+    /// None where nobody logs in, and for callers of no tenant.
+    member: Option<Caller>,
+    operation: Operation,
+}
+
+impl Sight {
+    /// Refuses a subject of another tenant.
+    pub(super) fn check(&self, subject: &str) -> Result<(), SchemaError> {
+        let Some(caller) = &self.member else {
+            return Ok(());
+        };
+        named(subject)
+            .into_iter()
+            .try_for_each(|(kind, name)| caller.check_own(self.operation, kind, name))
+            .map_err(|error| SchemaError::from(RestError::from(error)))
+    }
+
+    /// Whether a subject may be shown.
+    pub(super) fn sees(&self, subject: &str) -> bool {
+        self.member.as_ref().is_none_or(|caller| {
+            let is_foreign = |(kind, name)| caller.is_foreign(Operation::Describe, kind, name);
+            !named(subject).into_iter().any(is_foreign)
+        })
+    }
+
+    /// Whether the schema of an id may be shown.
+    pub(super) fn sees_id(&self, state: &State, context: &str, id: i32) -> bool {
+        self.member.is_none()
+            || state.subjects().any(|(subject, versions)| {
+                context_of(subject) == context
+                    && versions.values().any(|version| version.schema.id == id)
+                    && self.sees(subject)
+            })
+    }
+}
+
+/// What tells whose a subject is: its name as a topic's, and its context as a group's.
+fn named(subject: &str) -> [(ResourceType, &str); 2] {
+    let (context, name) = parts(subject);
+    let topic = name.strip_suffix("-value").or(name.strip_suffix("-key"));
+    [
+        (ResourceType::Topic, topic.unwrap_or(name)),
+        (ResourceType::Group, context.trim_start_matches('.')),
+    ]
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Sight {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let path = parts.extensions.get::<MatchedPath>();
+        let operation = super::right(&parts.method, path.map_or("", MatchedPath::as_str));
+        let caller = parts.extensions.get::<Caller>();
+        let member = caller.filter(|caller| caller.is_held_to_tenant());
+        Ok(Sight {
+            member: member.cloned(),
+            operation,
+        })
+    }
+}
