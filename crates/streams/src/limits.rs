@@ -173,7 +173,7 @@ pub const CLUSTER_READERS_KEPT_MAX: usize = 8;
 pub const CLUSTER_READERS_KEPT_FOR: Duration = Duration::from_secs(5);
 
 /// Clients of such readers that are kept without their positions after that.
-pub const CLUSTER_READERS_SPARE_MAX: usize = 8;
+pub const CLUSTER_READERS_SPARE_MAX: usize = 16;
 
 /// How long those are kept.
 pub const CLUSTER_READERS_SPARE_FOR: Duration = Duration::from_secs(30);

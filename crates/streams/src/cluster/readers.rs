@@ -137,13 +137,14 @@ impl Readers {
                 until: now + CLUSTER_READERS_SPARE_FOR,
             };
             let mut state = readers.0.lock();
+            if state.is_closed || state.spare.len() >= CLUSTER_READERS_SPARE_MAX {
+                // Not the oldest: that can be taken sooner.
+                drop(state);
+                return drop(spare);
+            }
             let until = spare.until;
             state.spare.push_back(spare);
-            let is_over = state.is_closed || state.spare.len() > CLUSTER_READERS_SPARE_MAX;
-            let over = is_over.then(|| state.spare.pop_front());
             readers.see_to(&mut state, &on, until);
-            drop(state);
-            drop(over);
         });
     }
 
