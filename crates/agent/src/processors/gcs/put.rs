@@ -160,9 +160,11 @@ impl PutGcsObject {
         bucket: &str,
         key: &str,
     ) -> Result<Value, Refusal> {
-        let described = self.described(outgoing, key)?.to_string();
+        let described = self.described(outgoing, key)?;
         if outgoing.flow_file.size() > PART_BYTES {
-            return self.store_in_parts(outgoing, bucket, described).await;
+            return self
+                .store_in_parts(outgoing, bucket, described.to_string())
+                .await;
         }
         let mut tries = 0;
         loop {
@@ -182,13 +184,19 @@ impl PutGcsObject {
         &self,
         outgoing: &Outgoing<'_, '_>,
         bucket: &str,
-        described: &str,
+        described: &Value,
     ) -> Result<Response, Refusal> {
         let size = outgoing.flow_file.size();
         let boundary = uuid::Uuid::new_v4();
+        let kind = described["contentType"].as_str().unwrap_or_default();
+        // What a header cannot say stands in the description alone.
+        let kind = match kind.is_empty() || kind.contains(|c: char| !matches!(c, ' '..='~')) {
+            true => "application/octet-stream",
+            false => kind,
+        };
         let head = format!(
             "--{boundary}\r\ncontent-type: application/json; charset=UTF-8\r\n\r\n{described}\r\n\
-             --{boundary}\r\ncontent-type: application/octet-stream\r\n\r\n"
+             --{boundary}\r\ncontent-type: {kind}\r\n\r\n"
         );
         let tail = format!("\r\n--{boundary}--\r\n");
         let len = size + (head.len() + tail.len()) as u64;
