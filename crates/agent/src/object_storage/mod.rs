@@ -14,7 +14,8 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
+use http_body::Body;
+use reqwest::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 use reqwest::{Method, Response};
 
 use crate::net::limits::STORAGE_ANSWER_BYTES_MAX;
@@ -52,7 +53,13 @@ pub(crate) async fn answer(
     request: Request,
     wait: Duration,
 ) -> Result<Response, Refusal> {
-    let headers = header_map(&request.headers)?;
+    let mut headers = header_map(&request.headers)?;
+    let len = request.body.as_ref().map(|body| body.size_hint().exact());
+    // Servers want to be told that nothing comes; the client says it only of what comes.
+    if matches!(request.method, Method::PUT | Method::POST) && len.is_none_or(|len| len == Some(0))
+    {
+        headers.insert(CONTENT_LENGTH, HeaderValue::from_static("0"));
+    }
     let mut builder = client.request(request.method, request.url).headers(headers);
     if let Some(body) = request.body {
         builder = builder.body(body);

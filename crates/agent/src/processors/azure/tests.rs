@@ -206,6 +206,12 @@ fn a_blob_is_put_fetched_in_ranges_and_deleted() {
             assert_eq!(out.attribute(name), value, "{name}");
         }
         let stored = store.lock().blobs["/plant/box/in/a%20%26%20b"].clone();
+        let len = content.len().to_string();
+        let seen = peer.seen();
+        assert_eq!(
+            seen.last().unwrap().header("content-length"),
+            Some(len.as_str())
+        );
         assert_eq!(stored.0, content.as_bytes());
     }
     assert_eq!(store.lock().containers, ["/plant/box"]);
@@ -409,5 +415,50 @@ fn each_blob_is_listed_once_over_pages_and_crashes_or_each_time() {
     for _ in 0..2 {
         list.run();
         assert_eq!(list.out("success").len(), 7, "all of them, each time");
+    }
+}
+
+#[test]
+fn all_storages_go_out_by_the_proxy_that_a_service_names() {
+    let peer = HttpPeer::start(None, |_: &Seen| Answer::new(502, "no way"));
+    let services = json!({ "Controller Services": [
+        { "id": "proxy", "name": "proxy", "class": "ProxyConfigurationService", "Properties": {
+            "Proxy Server Host": "127.0.0.1", "Proxy Server Port": peer.address().port() } },
+        { "id": "nobody", "name": "nobody", "class": "GCPCredentialsControllerService",
+            "Properties": { "Credentials Location": "Use Anonymous credentials" } },
+    ] });
+    let azure = "AccountName=n;AccountKey=c2VjcmV0;BlobEndpoint=http://blobs.invalid";
+    for (kind, target, properties) in [
+        (
+            "FetchAzureBlobStorage",
+            "http://blobs.invalid/box/a",
+            vec![("Container Name", "box"), ("Connection String", azure)],
+        ),
+        (
+            "FetchGCSObject",
+            "http://objects.invalid/storage/v1/b/box/o/a?alt=media",
+            vec![
+                ("Bucket", "box"),
+                ("GCP Credentials Provider Service", "nobody"),
+                ("Endpoint Override URL", "http://objects.invalid/"),
+                ("Number of retries", "0"),
+            ],
+        ),
+        (
+            "FetchS3Object",
+            "http://box.s3.invalid/a",
+            vec![
+                ("Bucket", "box"),
+                ("Endpoint Override URL", "http://s3.invalid"),
+            ],
+        ),
+    ] {
+        let properties = [&properties[..], &[("Proxy Configuration Service", "proxy")]].concat();
+        let mut fetch = Rig::try_new(kind, &properties, services.clone()).unwrap();
+        fetch.put(&[("filename", "a")], "kept");
+        fetch.run();
+        fetch.advance(PENALTY);
+        assert_eq!(fetch.one("failure").text(), "kept");
+        assert_eq!(peer.at(target).len(), 1, "{kind}: {:?}", peer.seen());
     }
 }

@@ -118,8 +118,8 @@ impl FetchGcsObject {
     }
 }
 
-/// The CRC32C of what comes, if the server says it: of what is stored compressed and comes as it
-/// was it says that of what is stored.
+/// The CRC32C of what comes, if the server says it. What is stored compressed comes unpacked, and
+/// the server says that of what is stored.
 fn checksum(answer: &Response) -> Option<String> {
     let stored = header(answer, "x-goog-stored-content-encoding");
     if stored.is_some_and(|stored| stored != "identity") {
