@@ -37,10 +37,14 @@ fn is_allowed(seen: &Seen) -> bool {
         .filter_map(|pair| pair.split_once('='))
         .map(|(name, value)| (name, decoded(value)))
         .collect();
+    let len = seen.header("content-length");
+    let len = len.map_or(0, |len| len.parse().unwrap());
+    let mut headers = seen.headers.clone();
+    headers.retain(|(name, _)| name != "content-length");
     let signed = Signed {
         method: &seen.method,
-        headers: &seen.headers,
-        len: 0,
+        headers: &headers,
+        len,
         path,
         query: &query,
     };
