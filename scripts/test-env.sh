@@ -111,6 +111,18 @@ mqtt_go() {
     (cd "$mqtt_dir/go" && go build -o "$env_dir/go-mqtt" .)
 }
 
+# Stand-ins for the object storages of Google, Amazon and, below, Azure.
+object_storage() {
+    (cd "$storages_dir" && go build -o "$env_dir/object-storage/" \
+        github.com/fsouza/fake-gcs-server github.com/versity/versitygw/cmd/versitygw)
+}
+
+azurite() {
+    mkdir -p "$env_dir/azurite" &&
+        cp "$storages_dir/package.json" "$storages_dir/package-lock.json" "$env_dir/azurite" &&
+        (cd "$env_dir/azurite" && npm ci --silent --ignore-scripts --no-audit --no-fund)
+}
+
 console_packages() {
     (cd console && npm ci --silent --no-audit --no-fund)
 }
@@ -132,5 +144,8 @@ mqtt_dir=crates/thalweg/tests/interop/mqtt
 step mqtt_java "$mqtt_dir/pom.xml"
 step mqtt_js "$mqtt_dir/js/package.json" "$mqtt_dir/js/package-lock.json"
 step mqtt_go "$mqtt_dir/go/go.mod" "$mqtt_dir/go/go.sum" "$mqtt_dir/go/main.go"
+storages_dir=crates/thalweg/tests/interop/object-storage
+step object_storage "$storages_dir/go.mod" "$storages_dir/go.sum"
+step azurite "$storages_dir/package.json" "$storages_dir/package-lock.json"
 step console_packages console/package-lock.json
 [ -d console/node_modules ] || console_packages

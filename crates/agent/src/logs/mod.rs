@@ -5,12 +5,13 @@ mod config;
 mod rolling;
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io::{self, Write};
 use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::Targets;
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload;
@@ -27,7 +28,7 @@ use crate::limits::RECENT_LOG_BYTES_MAX;
 #[derive(Clone, Debug)]
 pub struct Logs {
     sink: Sink,
-    filter: Option<reload::Handle<EnvFilter, tracing_subscriber::Registry>>,
+    filter: Option<reload::Handle<Targets, tracing_subscriber::Registry>>,
 }
 
 #[derive(Clone, Debug)]
@@ -45,8 +46,9 @@ impl Logs {
     /// Begins to log to standard error, by the filter in `THALWEG_AGENT_LOG`. Once in a process.
     pub fn start() -> Logs {
         let logs = Logs::silent();
-        let filter =
-            EnvFilter::try_from_env(FILTER).unwrap_or_else(|_| EnvFilter::new(FILTER_DEFAULT));
+        let asked = std::env::var(FILTER).ok();
+        let asked = asked.and_then(|text| text.parse::<Targets>().ok());
+        let filter = asked.unwrap_or_else(|| FILTER_DEFAULT.parse().expect("it is a filter"));
         let (filter, handle) = reload::Layer::new(filter);
         let lines = tracing_subscriber::fmt::layer()
             .with_ansi(false)
@@ -104,11 +106,10 @@ impl Logs {
             && let Some(handle) = &self.filter
         {
             let text = format!("{FILTER_QUIET},{}", config.filter);
-            let filter = EnvFilter::try_new(&text)
-                .map_err(|error| AgentError::Setting(format!("{PREFIX}logger: {error}")))?;
-            handle
-                .reload(filter)
-                .map_err(|error| AgentError::Setting(format!("{PREFIX}logger: {error}")))?;
+            let wrong =
+                |error: &dyn fmt::Display| AgentError::Setting(format!("{PREFIX}logger: {error}"));
+            let filter = text.parse::<Targets>().map_err(|error| wrong(&error))?;
+            handle.reload(filter).map_err(|error| wrong(&error))?;
         }
         let mut places = self.sink.0.lock();
         places.is_shown = config.is_shown;

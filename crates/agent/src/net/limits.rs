@@ -70,11 +70,11 @@ pub const TCP_CONNECTIONS_MAX: usize = 1_000;
 /// Connections that one PutTCP keeps open.
 pub const PUT_TCP_CONNECTIONS_MAX: usize = 32;
 
-/// Bytes of a listing's page or an error of an S3 server: a thousand long keys fit.
-pub const S3_ANSWER_BYTES_MAX: usize = 8 << 20;
+/// Bytes of a listing's page or an error of an object storage: a thousand long keys fit.
+pub const STORAGE_ANSWER_BYTES_MAX: usize = 8 << 20;
 
-/// Keys of the newest time that ListS3 keeps in its state.
-pub const S3_LISTED_KEYS_MAX: usize = 20_000;
+/// Keys of the newest time that a listing of an object storage keeps in its state.
+pub const STORAGE_LISTED_KEYS_MAX: usize = 20_000;
 
 /// Attributes of one FlowFile that a site-to-site peer sends; NiFi's own bound.
 pub const S2S_ATTRIBUTES_MAX: u32 = 25_000;

@@ -11,6 +11,7 @@ pub(crate) mod socket;
 pub(crate) mod streams;
 pub(crate) mod tls;
 
+use std::pin::Pin;
 use std::time::{Duration, Instant};
 
 use crate::engine::Context;
@@ -20,22 +21,29 @@ use crate::limits::STOP_WAIT;
 ///
 /// `None` when it was given up: what the peer made of it is then not known.
 pub(crate) fn run_until_stop<T>(context: &Context, future: impl Future<Output = T>) -> Option<T> {
+    let mut value = None;
+    let keeping = async { value = Some(future.await) };
+    drive_until_stop(context, std::pin::pin!(keeping));
+    value
+}
+
+/// The same for every future, so that the program has it once.
+fn drive_until_stop(context: &Context, mut future: Pin<&mut dyn Future<Output = ()>>) {
     context.runtime().block_on(async {
-        tokio::pin!(future);
         let mut stop_seen: Option<Instant> = None;
         loop {
-            match tokio::time::timeout(STOP_LOOK, &mut future).await {
-                Ok(value) => return Some(value),
+            match tokio::time::timeout(STOP_LOOK, future.as_mut()).await {
+                Ok(()) => return,
                 Err(_) if context.is_stopping() => {
                     let since = *stop_seen.get_or_insert_with(Instant::now);
                     if since.elapsed() > STOP_WAIT {
-                        return None;
+                        return;
                     }
                 }
                 Err(_) => {}
             }
         }
-    })
+    });
 }
 
 /// How often something that waits for a peer looks whether it should stop.

@@ -6,6 +6,7 @@
 
 mod archive;
 mod attributes_to_json;
+mod azure;
 mod buffers;
 mod compress_content;
 mod consume_journald;
@@ -23,6 +24,7 @@ mod fetch_modbus_tcp;
 mod files;
 mod flow_file_stream;
 mod fragments;
+mod gcs;
 mod generate_flow_file;
 mod get_file;
 mod get_tcp;
@@ -41,6 +43,7 @@ mod log_attribute;
 mod measure_throughput;
 mod merge_content;
 mod mqtt_properties;
+mod object_storage;
 mod opc;
 mod packing;
 mod proc_fs_monitor;
@@ -198,7 +201,7 @@ pub struct RelationshipKind {
 }
 
 /// An attribute that a processor sets.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct AttributeKind {
     /// Its name; `<...>` stands for what varies.
     pub name: &'static str,
@@ -335,6 +338,14 @@ pub const PROCESSORS: &[&ProcessorKind] = &[
     &s3::LIST,
     &s3::FETCH,
     &s3::DELETE,
+    &gcs::PUT,
+    &gcs::LIST,
+    &gcs::FETCH,
+    &gcs::DELETE,
+    &azure::PUT,
+    &azure::LIST,
+    &azure::FETCH,
+    &azure::DELETE,
     &site::REMOTE_INPUT,
     &site::REMOTE_OUTPUT,
     &put_file::KIND,

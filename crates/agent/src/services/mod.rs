@@ -24,8 +24,10 @@
 //! cannot be made keeps the whole flow from starting.
 
 mod aws_credentials;
+pub(crate) mod azure_credentials;
 #[cfg(feature = "sql")]
 mod database;
+mod gcp_credentials;
 mod proxy_configuration;
 mod ssl_context;
 mod state_storage;
@@ -72,6 +74,8 @@ pub const SERVICES: &[&ServiceKind] = &[
     &ssl_context::KIND,
     &proxy_configuration::KIND,
     &aws_credentials::KIND,
+    &azure_credentials::KIND,
+    &gcp_credentials::KIND,
     #[cfg(feature = "sql")]
     &database::ODBC,
     &state_storage::PERSISTENT,

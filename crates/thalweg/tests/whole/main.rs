@@ -10,6 +10,7 @@ mod access;
 mod agent;
 mod agent_c2;
 mod agent_kills;
+mod agent_object_storage;
 mod agent_opc;
 mod backup;
 mod cli;

@@ -5,9 +5,9 @@ use std::time::Duration;
 
 use crate::expression::Expression;
 use crate::flowfile::FlowFile;
-use crate::net::http_client::{self, ClientSettings};
+use crate::object_storage::s3::{Bucket, Credentials};
+use crate::processors::object_storage::{PROXY, client, filename, text_alone, text_of};
 use crate::processors::{Expressions, PropertyKind, Settings, Shape};
-use crate::s3::{Bucket, Credentials};
 use crate::services::{AwsCredentials, ProxyConfiguration, ProxyType};
 use crate::session::ProcessSession;
 
@@ -76,7 +76,7 @@ const PROXY_PASSWORD: PropertyKind = PropertyKind::new("Proxy Password", "That u
     .sensitive();
 
 /// Who asks, where and by which way: properties that every processor of object storage has last.
-pub(super) const ACCOUNT: [PropertyKind; 12] = [
+pub(super) const ACCOUNT: [PropertyKind; 13] = [
     ACCESS_KEY,
     SECRET_KEY,
     CREDENTIALS_FILE,
@@ -85,6 +85,7 @@ pub(super) const ACCOUNT: [PropertyKind; 12] = [
     TIMEOUT,
     ENDPOINT,
     VIRTUAL,
+    PROXY,
     PROXY_HOST,
     PROXY_PORT,
     PROXY_USER,
@@ -117,11 +118,7 @@ impl Way {
             None => AwsCredentials::read(settings, false)?,
         };
         let wait = settings.duration("Communications Timeout")?;
-        let client = http_client::client(&ClientSettings {
-            connect_wait: wait,
-            proxy: proxy(settings)?,
-            ..ClientSettings::default()
-        })?;
+        let client = client(settings, wait, proxy(settings)?)?;
         let key = match has_key {
             true => settings.expression("Object Key")?,
             false => None,
@@ -152,39 +149,20 @@ impl Way {
         session: &ProcessSession<'_>,
         flow_file: &FlowFile,
     ) -> Result<(Bucket, String), String> {
-        let scope = session.scope(flow_file);
-        let name = self
-            .bucket_name
-            .evaluate(scope)
-            .map_err(|error| error.to_string())?;
-        let key = self.key.as_ref().map(|key| key.evaluate(scope)).transpose();
-        let key = key.map_err(|error| error.to_string())?.unwrap_or_default();
-        let key = match key.is_empty() {
-            true => flow_file
-                .attributes()
-                .get("filename")
-                .unwrap_or_default()
-                .to_owned(),
-            false => key.into_owned(),
-        };
+        let name = text_of(Some(&self.bucket_name), session, flow_file)?;
+        let mut key = text_of(self.key.as_ref(), session, flow_file)?;
+        if key.is_empty() {
+            key = filename(flow_file);
+        }
         if name.is_empty() || key.is_empty() {
             return Err("Bucket or Object Key is empty and there is no filename".to_owned());
         }
-        Ok((self.named(name.into_owned()), key))
+        Ok((self.named(name), key))
     }
 
     /// The bucket where no FlowFile says which.
     pub(super) fn alone(&self, session: &ProcessSession<'_>) -> Result<Bucket, String> {
-        let scope = crate::expression::Scope {
-            attributes: None,
-            flow_file: None,
-            now: session.now(),
-        };
-        let name = self
-            .bucket_name
-            .evaluate(scope)
-            .map_err(|error| error.to_string())?;
-        Ok(self.named(name.into_owned()))
+        text_alone(Some(&self.bucket_name), session).map(|name| self.named(name))
     }
 
     fn named(&self, name: String) -> Bucket {
@@ -212,6 +190,3 @@ fn proxy(settings: &Settings<'_>) -> Result<Option<Arc<ProxyConfiguration>>, Str
         user: user.map(|user| (user, password)),
     })))
 }
-
-pub(super) const SUCCESS: usize = 0;
-pub(super) const FAILURE: usize = 1;

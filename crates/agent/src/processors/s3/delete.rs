@@ -2,24 +2,24 @@
 
 use reqwest::Method;
 
-use super::common::{ACCOUNT, BUCKET, FAILURE, KEY, SUCCESS, Way};
-use crate::bulletins::Level;
+use super::common::{ACCOUNT, BUCKET, KEY, Way};
 use crate::engine::Context;
 use crate::expression::Expression;
 use crate::flowfile::FlowFile;
 use crate::net::run_until_stop;
+use crate::object_storage::s3::Ask;
+use crate::processors::object_storage::{SUCCESS, fail, stopped, text_of};
 use crate::processors::{
     Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings, joined,
 };
-use crate::s3::Ask;
 use crate::session::ProcessSession;
 
 /// The processor's definition.
 pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
     name: "DeleteS3Object",
     description: "Deletes the object that each FlowFile names; one that is not there is fine.",
-    properties: &joined::<3, 12, 15>(
+    properties: &joined::<3, 13, 16>(
         [
             KEY,
             BUCKET,
@@ -64,12 +64,9 @@ impl DeleteS3Object {
     ) -> Result<(), String> {
         let (bucket, key) = self.way.object(session, flow_file)?;
         let mut ask = Ask::new(Method::DELETE, &key);
-        if let Some(version) = &self.version {
-            let version = version.evaluate(session.scope(flow_file));
-            let version = version.map_err(|error| error.to_string())?;
-            if !version.is_empty() {
-                ask.query.push(("versionId", version.into_owned()));
-            }
+        let version = text_of(self.version.as_ref(), session, flow_file)?;
+        if !version.is_empty() {
+            ask.query.push(("versionId", version));
         }
         let asking = bucket.ask(&self.way.client, session.now(), ask, self.way.wait);
         asking.await.map(drop)
@@ -88,18 +85,8 @@ impl Processor for DeleteS3Object {
         let deleted = run_until_stop(context, self.delete(session, &flow_file));
         match deleted {
             Some(Ok(())) => session.transfer(flow_file, SUCCESS),
-            Some(Err(reason)) => {
-                context.post(
-                    Level::Error,
-                    &format!("the object was not deleted: {reason}"),
-                );
-                session.transfer_penalized(flow_file, FAILURE);
-            }
-            None => {
-                return Err(ProcessorError::Failed(
-                    "stopped before an answer".to_owned(),
-                ));
-            }
+            Some(Err(reason)) => fail(context, session, flow_file, "deleted", &reason),
+            None => return Err(stopped()),
         }
         Ok(Next::Scheduled)
     }

@@ -1,29 +1,28 @@
 //! FetchS3Object: an object's content into the FlowFile that names it.
 
-use std::io::Write;
-
 use reqwest::Method;
 
-use super::common::{ACCOUNT, BUCKET, FAILURE, KEY, REQUESTER_PAYS, SUCCESS, Way};
-use crate::bulletins::Level;
+use super::common::{ACCOUNT, BUCKET, KEY, REQUESTER_PAYS, Way};
 use crate::content::Content;
 use crate::engine::Context;
 use crate::expression::Expression;
 use crate::flowfile::Attributes;
 use crate::net::run_until_stop;
+use crate::object_storage::header;
+use crate::object_storage::s3::{Ask, Bucket};
+use crate::processors::object_storage::{SUCCESS, fail, receive, stopped, text_of};
 use crate::processors::{
     AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
     PropertyKind, RelationshipKind, Settings, joined,
 };
 use crate::provenance::EventKind;
-use crate::s3::{Ask, Bucket};
 use crate::session::ProcessSession;
 
 /// The processor's definition.
 pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
     name: "FetchS3Object",
     description: "Gives each FlowFile the content of the object that it names.",
-    properties: &joined::<4, 12, 16>(
+    properties: &joined::<4, 13, 17>(
         [
             KEY,
             BUCKET,
@@ -80,43 +79,27 @@ impl FetchS3Object {
         session: &mut ProcessSession<'_>,
         bucket: &Bucket,
         key: &str,
-        version: Option<String>,
+        version: String,
     ) -> Result<Result<Fetched, String>, ProcessorError> {
         let mut ask = Ask::new(Method::GET, key);
-        if let Some(version) = version.filter(|version| !version.is_empty()) {
+        if !version.is_empty() {
             ask.query.push(("versionId", version));
         }
         let (client, wait) = (&self.way.client, self.way.wait);
-        let mut answer = match bucket.ask(client, session.now(), ask, wait).await {
+        let answer = match bucket.ask(client, session.now(), ask, wait).await {
             Ok(answer) => answer,
             Err(reason) => return Ok(Err(reason)),
         };
         let mut facts = Vec::new();
-        for (attribute, header) in [
+        for (attribute, name) in [
             ("mime.type", "content-type"),
             ("s3.etag", "etag"),
             ("s3.version", "x-amz-version-id"),
         ] {
-            let value = answer
-                .headers()
-                .get(header)
-                .and_then(|value| value.to_str().ok());
-            if let Some(value) = value {
-                facts.push((attribute, value.trim_matches('"').to_owned()));
-            }
+            facts.extend(header(&answer, name).map(|value| (attribute, value)));
         }
-        let mut writer = session.writer();
-        loop {
-            match tokio::time::timeout(wait, answer.chunk()).await {
-                Ok(Ok(Some(piece))) => writer
-                    .write_all(&piece)
-                    .map_err(|error| ProcessorError::Failed(base::report(&error)))?,
-                Ok(Ok(None)) => break,
-                Ok(Err(error)) => return Ok(Err(base::report(&error.without_url()))),
-                Err(_) => return Ok(Err("the object broke off".to_owned())),
-            }
-        }
-        Ok(Ok((writer.finish()?, facts)))
+        let received = receive(session, answer, wait, &mut |_| ()).await?;
+        Ok(received.map(|content| (content, facts)))
     }
 }
 
@@ -129,22 +112,14 @@ impl Processor for FetchS3Object {
         let Some(mut flow_file) = session.take_one() else {
             return Ok(Next::Scheduled);
         };
-        let version = self
-            .version
-            .as_ref()
-            .map(|text| text.evaluate(session.scope(&flow_file)));
-        let version = version
-            .transpose()
-            .map(|text| text.map(|text| text.into_owned()));
+        let version = text_of(self.version.as_ref(), session, &flow_file);
         let named = self.way.object(session, &flow_file);
-        let named = named.and_then(|named| Ok((named, version.map_err(|e| e.to_string())?)));
+        let named = named.and_then(|named| Ok((named, version?)));
         let outcome = match named {
             Ok(((mut bucket, key), version)) => {
                 bucket.requester_pays = self.requester_pays;
                 let fetching = self.fetch(session, &bucket, &key, version);
-                let fetched = run_until_stop(context, fetching).ok_or_else(|| {
-                    ProcessorError::Failed("stopped before the object was there".to_owned())
-                })??;
+                let fetched = run_until_stop(context, fetching).ok_or_else(stopped)??;
                 fetched.map(|fetched| (bucket, key, fetched))
             }
             Err(reason) => Err(reason),
@@ -166,13 +141,7 @@ impl Processor for FetchS3Object {
                 session.note(&flow_file, EventKind::Fetch, &transit);
                 session.transfer(flow_file, SUCCESS);
             }
-            Err(reason) => {
-                context.post(
-                    Level::Error,
-                    &format!("the object was not fetched: {reason}"),
-                );
-                session.transfer_penalized(flow_file, FAILURE);
-            }
+            Err(reason) => fail(context, session, flow_file, "fetched", &reason),
         }
         Ok(Next::Scheduled)
     }

@@ -3,22 +3,15 @@
 //! The state keeps the newest time that was listed and the keys of that time; it is committed
 //! with the FlowFiles. An object that gets an older time than what was listed is not seen.
 
-use std::collections::BTreeSet;
-use std::sync::Arc;
-
-use serde::{Deserialize, Serialize};
-
 use super::common::{ACCOUNT, BUCKET, REQUESTER_PAYS, Way};
 use crate::engine::Context;
-use crate::flowfile::Attributes;
-use crate::limits::SESSION_FLOW_FILES_MAX;
-use crate::net::limits::S3_LISTED_KEYS_MAX;
 use crate::net::run_until_stop;
+use crate::object_storage::s3::{Bucket, Object};
+use crate::processors::object_storage::{Entry, Listed, keep_oldest, stopped};
 use crate::processors::{
     AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
     PropertyKind, RelationshipKind, Settings, Shape, joined,
 };
-use crate::s3::{Bucket, Object};
 use crate::session::ProcessSession;
 
 /// The processor's definition.
@@ -26,7 +19,7 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
     name: "ListS3",
     description: "Makes a FlowFile without content for each object of a bucket that is new or \
                   changed.",
-    properties: &joined::<5, 12, 17>(
+    properties: &joined::<5, 13, 18>(
         [
             BUCKET,
             PropertyKind::new("Prefix", "What keys begin with.").expressions(Expressions::Once),
@@ -74,16 +67,6 @@ struct ListS3 {
     requester_pays: bool,
 }
 
-/// What was listed, as the state keeps it.
-#[derive(Debug, Default, Serialize, Deserialize)]
-struct Listed {
-    version: u8,
-    /// The newest time, as the server writes it.
-    time: String,
-    /// The keys of that time.
-    keys: BTreeSet<String>,
-}
-
 impl ListS3 {
     fn new(settings: &Settings<'_>) -> Result<Self, String> {
         Ok(ListS3 {
@@ -101,8 +84,8 @@ impl ListS3 {
         session: &ProcessSession<'_>,
         bucket: &Bucket,
         listed: &Listed,
-    ) -> Result<Vec<Object>, String> {
-        let mut fresh: Vec<Object> = Vec::new();
+    ) -> Result<Vec<Entry>, String> {
+        let mut fresh: Vec<Entry> = Vec::new();
         let mut next = None;
         loop {
             let delimiter = self.delimiter.as_deref();
@@ -113,17 +96,12 @@ impl ListS3 {
             for object in page.objects {
                 let age = time(&object).map(|time| session.now().0 - time);
                 let is_old_enough = age.is_some_and(|age| age >= self.age_min.as_millis() as i64);
-                let is_new = object.last_modified > listed.time
-                    || (object.last_modified == listed.time && !listed.keys.contains(&object.key));
-                if is_new && is_old_enough {
-                    fresh.push(object);
+                let entry = entry(&bucket.name, object);
+                if is_old_enough && listed.lacks(&entry) {
+                    fresh.push(entry);
                 }
             }
-            // Memory holds no more than two sessions' worth: the oldest are kept.
-            if fresh.len() > 2 * SESSION_FLOW_FILES_MAX || page.next.is_none() {
-                fresh.sort_by(|a, b| (&a.last_modified, &a.key).cmp(&(&b.last_modified, &b.key)));
-                fresh.truncate(SESSION_FLOW_FILES_MAX);
-            }
+            keep_oldest(&mut fresh, page.next.is_none());
             next = page.next;
             if next.is_none() {
                 return Ok(fresh);
@@ -140,53 +118,33 @@ impl Processor for ListS3 {
     ) -> Result<Next, ProcessorError> {
         let mut bucket = self.way.alone(session).map_err(ProcessorError::Failed)?;
         bucket.requester_pays = self.requester_pays;
-        let mut listed: Listed = serde_json::from_slice(&session.state()).unwrap_or_default();
+        let listed = Listed::read(session);
         let fresh = run_until_stop(context, self.fresh(session, &bucket, &listed));
-        let fresh = fresh.ok_or_else(|| ProcessorError::Failed("stopped".to_owned()))?;
-        let fresh = fresh.map_err(|reason| {
+        let fresh = fresh.ok_or_else(stopped)?.map_err(|reason| {
             ProcessorError::Failed(format!("'{}' was not listed: {reason}", bucket.name))
         })?;
-        if fresh.is_empty() {
-            return Ok(Next::Scheduled);
-        }
-        let is_full = fresh.len() == SESSION_FLOW_FILES_MAX;
-        for object in fresh {
-            let flow_file = session.create(Arc::new(attributes(&bucket.name, &object)));
-            session.transfer(flow_file, 0);
-            if object.last_modified > listed.time {
-                listed.time = object.last_modified;
-                listed.keys.clear();
-            }
-            listed.keys.insert(object.key);
-            if listed.keys.len() > S3_LISTED_KEYS_MAX {
-                return Err(ProcessorError::Failed(format!(
-                    "more than {S3_LISTED_KEYS_MAX} objects have the same time; narrow Prefix"
-                )));
-            }
-        }
-        let state = serde_json::to_vec(&listed).expect("plain texts are always JSON");
-        session.set_state(state.into())?;
-        Ok(if is_full {
-            Next::Again
-        } else {
-            Next::Scheduled
+        Ok(match listed.list(session, fresh)? {
+            true => Next::Again,
+            false => Next::Scheduled,
         })
     }
 }
 
-fn attributes(bucket: &str, object: &Object) -> Attributes {
-    Attributes::new([
-        ("s3.bucket", bucket.to_owned()),
-        ("filename", object.key.clone()),
-        ("s3.etag", object.etag.clone()),
-        ("s3.isLatest", "true".to_owned()),
-        (
-            "s3.lastModified",
-            time(object).unwrap_or_default().to_string(),
-        ),
-        ("s3.length", object.size.to_string()),
-        ("s3.storeClass", object.storage_class.clone()),
-    ])
+fn entry(bucket: &str, object: Object) -> Entry {
+    let changed = time(&object).unwrap_or_default().to_string();
+    Entry {
+        attributes: vec![
+            ("s3.bucket", bucket.to_owned()),
+            ("filename", object.key.clone()),
+            ("s3.etag", object.etag),
+            ("s3.isLatest", "true".to_owned()),
+            ("s3.lastModified", changed),
+            ("s3.length", object.size.to_string()),
+            ("s3.storeClass", object.storage_class),
+        ],
+        time: object.last_modified,
+        key: object.key,
+    }
 }
 
 /// When an object changed, in milliseconds since 1970.

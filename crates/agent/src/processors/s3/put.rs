@@ -1,29 +1,28 @@
 //! PutS3Object: content of any size as objects, in parts when it is large.
 
-use std::io::{Read, Seek, SeekFrom};
-
 use reqwest::Method;
 
-use super::common::{ACCOUNT, BUCKET, FAILURE, KEY, SUCCESS, Way};
-use crate::bulletins::Level;
+use super::common::{ACCOUNT, BUCKET, KEY, Way};
 use crate::engine::Context;
 use crate::expression::Expression;
 use crate::flowfile::{Attributes, FlowFile};
-use crate::net::http_client::{self, Progress};
+use crate::net::http_client::Progress;
 use crate::net::run_until_stop;
+use crate::object_storage::header;
+use crate::object_storage::s3::{self, Ask, Bucket};
+use crate::processors::object_storage::{LONGEST, Outgoing, SUCCESS, fail, stopped, text_of};
 use crate::processors::{
     AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
     PropertyKind, RelationshipKind, Settings, Shape, joined,
 };
 use crate::provenance::EventKind;
-use crate::s3::{self, Ask, Bucket};
 use crate::session::ProcessSession;
 
 /// The processor's definition.
 pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
     name: "PutS3Object",
     description: "Puts each FlowFile's content into a bucket, in parts when it is large.",
-    properties: &joined::<8, 12, 20>(
+    properties: &joined::<8, 13, 21>(
         [
             KEY,
             BUCKET,
@@ -132,20 +131,17 @@ impl PutS3Object {
         session: &ProcessSession<'_>,
         flow_file: &FlowFile,
     ) -> Result<Vec<(&'static str, String)>, String> {
-        let scope = session.scope(flow_file);
-        let text = |expression: &Expression| match expression.evaluate(scope) {
-            Ok(text) => Ok(text.into_owned()),
-            Err(error) => Err(error.to_string()),
-        };
+        let kind = text_of(Some(&self.content_type), session, flow_file)?;
         let mut headers = vec![
-            ("content-type", text(&self.content_type)?),
+            ("content-type", kind),
             ("x-amz-storage-class", self.storage_class.to_owned()),
         ];
         if let Some(encryption) = self.encryption {
             headers.push(("x-amz-server-side-encryption", encryption.to_owned()));
         }
-        if let Some(acl) = &self.acl {
-            headers.push(("x-amz-acl", text(acl)?));
+        if self.acl.is_some() {
+            let acl = text_of(self.acl.as_ref(), session, flow_file)?;
+            headers.push(("x-amz-acl", acl));
         }
         Ok(headers)
     }
@@ -160,40 +156,21 @@ impl PutS3Object {
         mut ask: Ask<'_>,
         range: (u64, u64),
     ) -> Result<Stored, String> {
-        let reader = || {
-            let mut reader = session.reader(flow_file);
-            reader
-                .seek(SeekFrom::Start(range.0))
-                .map_err(|error| error.to_string())?;
-            Ok::<_, String>(reader.take(range.1))
+        let outgoing = Outgoing {
+            context,
+            session,
+            flow_file,
+            wait: self.way.wait,
         };
-        ask.payload = s3::hash_of(&mut reader()?).map_err(|error| error.to_string())?;
+        let hash = s3::hash_of(&mut outgoing.reader(range)?);
+        ask.payload = hash.map_err(|error| error.to_string())?;
         let progress = Progress::new();
-        let runtime = context.runtime();
-        ask.body = Some(http_client::body(
-            runtime,
-            reader()?,
-            Some(range.1),
-            None,
-            &progress,
-        ));
+        ask.body = Some(outgoing.body(outgoing.reader(range)?, range.1, &progress));
         let asking = bucket.ask(&self.way.client, session.now(), ask, LONGEST);
-        let answer = tokio::select! {
-            answer = asking => answer?,
-            () = progress.stands_still(self.way.wait) => {
-                return Err(format!("nothing moves for {} s", self.way.wait.as_secs()));
-            }
-        };
-        let header = |name: &str| {
-            let value = answer
-                .headers()
-                .get(name)
-                .and_then(|value| value.to_str().ok());
-            value.map(|value| value.trim_matches('"').to_owned())
-        };
+        let answer = outgoing.while_moving(asking, &progress).await?;
         Ok(Stored {
-            etag: header("etag").unwrap_or_default(),
-            version: header("x-amz-version-id"),
+            etag: header(&answer, "etag").unwrap_or_default(),
+            version: header(&answer, "x-amz-version-id"),
         })
     }
 
@@ -265,10 +242,7 @@ impl PutS3Object {
         ask.body = Some(body.into());
         let (client, wait) = (&self.way.client, self.way.wait);
         let answer = bucket.ask(client, session.now(), ask, wait).await?;
-        let version = answer.headers().get("x-amz-version-id");
-        let version = version
-            .and_then(|value| value.to_str().ok())
-            .map(str::to_owned);
+        let version = header(&answer, "x-amz-version-id");
         Ok(Stored {
             etag: s3::completed(answer).await?,
             version,
@@ -288,9 +262,7 @@ impl Processor for PutS3Object {
         let outcome = match self.way.object(session, &flow_file) {
             Ok((bucket, key)) => {
                 let storing = self.store(context, session, &flow_file, &bucket, &key);
-                let stored = run_until_stop(context, storing).ok_or_else(|| {
-                    ProcessorError::Failed("stopped before the object was stored".to_owned())
-                })?;
+                let stored = run_until_stop(context, storing).ok_or_else(stopped)?;
                 stored.map(|stored| (bucket, key, stored))
             }
             Err(reason) => Err(reason),
@@ -298,8 +270,8 @@ impl Processor for PutS3Object {
         match outcome {
             Ok((bucket, key, stored)) => {
                 let mut attributes = Attributes::clone(flow_file.attributes());
-                let kind = self.content_type.evaluate(session.scope(&flow_file));
-                let kind = kind.map(|kind| kind.into_owned()).unwrap_or_default();
+                let kind = text_of(Some(&self.content_type), session, &flow_file);
+                let kind = kind.unwrap_or_default();
                 attributes.set("s3.contenttype", kind);
                 attributes.set("s3.bucket", bucket.name.as_str());
                 attributes.set("s3.key", key.as_str());
@@ -312,13 +284,7 @@ impl Processor for PutS3Object {
                 session.note(&flow_file, EventKind::Send, &transit);
                 session.transfer(flow_file, SUCCESS);
             }
-            Err(reason) => {
-                context.post(
-                    Level::Error,
-                    &format!("the object was not stored: {reason}"),
-                );
-                session.transfer_penalized(flow_file, FAILURE);
-            }
+            Err(reason) => fail(context, session, flow_file, "stored", &reason),
         }
         Ok(Next::Scheduled)
     }
@@ -327,6 +293,3 @@ impl Processor for PutS3Object {
 /// What S3 takes as one part, all but the last.
 const PART_MIN: u64 = 5 << 20;
 const PART_MAX: u64 = 5 << 30;
-
-/// Bound of one request as a whole; what stands still is given up long before.
-const LONGEST: std::time::Duration = std::time::Duration::from_secs(24 * 3_600);

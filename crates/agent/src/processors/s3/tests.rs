@@ -7,7 +7,7 @@ use std::time::Duration;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::s3::{Credentials, Signed, authorization, hash};
+use crate::object_storage::s3::{Credentials, Signed, authorization, hash};
 use crate::testing::{Answer, HttpPeer, Rig, Seen};
 
 const SECRET: &str = "the secret";

@@ -1,17 +1,15 @@
 //! Object storage by S3's REST interface: signed requests over the agent's HTTP client.
 
 mod sign;
-mod xml;
 
 use std::io::Read;
 use std::time::Duration;
 
 use base::UnixMillis;
-use reqwest::header::{HeaderMap, HeaderName, HeaderValue};
-use reqwest::{Method, Response, StatusCode};
+use reqwest::{Method, Response};
 use ring::digest;
 
-use crate::net::limits::S3_ANSWER_BYTES_MAX;
+use super::{Request, bounded_text, path_of, xml, xml_words};
 
 pub(crate) use sign::{Credentials, hash, hexadecimal};
 #[cfg(test)]
@@ -88,17 +86,7 @@ impl Bucket {
         wait: Duration,
     ) -> Result<Response, String> {
         let (origin, host, path) = self.place(ask.key)?;
-        let mut query: Vec<(String, String)> = ask
-            .query
-            .iter()
-            .map(|(name, value)| (sign::encode(name, false), sign::encode(value, false)))
-            .collect();
-        query.sort();
-        let query: Vec<String> = query
-            .into_iter()
-            .map(|(name, value)| format!("{name}={value}"))
-            .collect();
-        let query = query.join("&");
+        let query = super::query(&ask.query);
         let time = time(now);
         let mut headers: Vec<(String, String)> = ask
             .headers
@@ -133,22 +121,15 @@ impl Bucket {
             true => format!("{origin}{path}"),
             false => format!("{origin}{path}?{query}"),
         };
-        let mut request = client
-            .request(ask.method, url)
-            .headers(header_map(&headers)?);
-        if let Some(authorization) = authorization {
-            request = request.header(reqwest::header::AUTHORIZATION, authorization);
-        }
-        if let Some(body) = ask.body {
-            request = request.body(body);
-        }
-        let answer = tokio::time::timeout(wait, request.send()).await;
-        let answer = answer.map_err(|_| format!("no answer within {} s", wait.as_secs()))?;
-        let answer = answer.map_err(|error| base::report(&error.without_url()))?;
-        if answer.status().is_success() {
-            return Ok(answer);
-        }
-        Err(refusal(answer).await)
+        headers.extend(authorization.map(|value| ("authorization".to_owned(), value)));
+        let request = Request {
+            method: ask.method,
+            url,
+            headers,
+            body: ask.body,
+        };
+        let answer = super::answer(client, request, wait).await?;
+        Ok(super::good(answer, xml_words).await?)
     }
 
     /// A page of the bucket's objects.
@@ -220,10 +201,10 @@ impl Bucket {
         };
         let bucket = match is_virtual {
             true => String::new(),
-            false => format!("/{}", sign::encode(&self.name, false)),
+            false => format!("/{}", path_of(&self.name, false)?),
         };
         let folder = url.path().trim_end_matches('/');
-        let path = format!("{folder}{bucket}/{}", sign::encode(key, true));
+        let path = format!("{folder}{bucket}/{}", path_of(key, true)?);
         Ok((format!("{}://{host}", url.scheme()), host, path))
     }
 }
@@ -263,59 +244,12 @@ pub(crate) fn parts(etags: &[String]) -> String {
 pub(crate) async fn completed(answer: Response) -> Result<String, String> {
     let text = bounded_text(answer).await?;
     match xml::elements(&text, "Error").first() {
-        Some(error) => Err(words(error)),
+        Some(error) => Err(xml_words(error).to_string()),
         None => Ok(xml::text(&text, "ETag")
             .unwrap_or_default()
             .trim_matches('"')
             .to_owned()),
     }
-}
-
-async fn bounded_text(mut answer: Response) -> Result<String, String> {
-    let mut bytes = Vec::new();
-    loop {
-        let piece = answer
-            .chunk()
-            .await
-            .map_err(|error| base::report(&error.without_url()))?;
-        let Some(piece) = piece else {
-            break;
-        };
-        bytes.extend_from_slice(&piece);
-        if bytes.len() > S3_ANSWER_BYTES_MAX {
-            return Err(format!(
-                "the answer is longer than {S3_ANSWER_BYTES_MAX} bytes"
-            ));
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| "the answer is no text".to_owned())
-}
-
-async fn refusal(answer: Response) -> String {
-    let status: StatusCode = answer.status();
-    let text = bounded_text(answer).await.unwrap_or_default();
-    match text.is_empty() {
-        true => format!("the server answers {status}"),
-        false => format!("the server answers {}: {}", status.as_u16(), words(&text)),
-    }
-}
-
-/// Code and message of an error.
-fn words(xml: &str) -> String {
-    let field = |name: &str| xml::text(xml, name).unwrap_or_default();
-    let text = format!("{} {}", field("Code"), field("Message"));
-    text.trim().chars().take(ERROR_CHARS_MAX).collect()
-}
-
-fn header_map(headers: &[(String, String)]) -> Result<HeaderMap, String> {
-    let mut map = HeaderMap::new();
-    for (name, value) in headers {
-        let value = HeaderValue::from_str(value)
-            .map_err(|_| format!("'{name}' has a value that no header takes"))?;
-        let name = HeaderName::from_bytes(name.as_bytes());
-        map.insert(name.map_err(|error| error.to_string())?, value);
-    }
-    Ok(map)
 }
 
 /// The time as signatures write it.
@@ -325,6 +259,3 @@ fn time(now: UnixMillis) -> String {
         Err(_) => String::new(),
     }
 }
-
-/// Characters of a server's error that are shown.
-const ERROR_CHARS_MAX: usize = 500;

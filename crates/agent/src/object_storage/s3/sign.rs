@@ -75,21 +75,6 @@ pub(crate) fn hexadecimal(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Percent-encodes all but letters, digits and `-._~`; slashes stay where `keeps_slash`.
-pub(crate) fn encode(text: &str, keeps_slash: bool) -> String {
-    let mut out = String::with_capacity(text.len());
-    for byte in text.bytes() {
-        match byte {
-            b'A'..=b'Z' | b'a'..=b'z' | b'0'..=b'9' | b'-' | b'.' | b'_' | b'~' => {
-                out.push(char::from(byte));
-            }
-            b'/' if keeps_slash => out.push('/'),
-            _ => out.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    out
-}
-
 fn hmac_of(key: &[u8], text: &str) -> hmac::Tag {
     hmac::sign(&hmac::Key::new(hmac::HMAC_SHA256, key), text.as_bytes())
 }
@@ -155,11 +140,5 @@ mod tests {
             &[],
             "34b48302e7b5fa45bde8084f4b7868a86f0a534bc59db6670ed5711ef69dc6f7",
         );
-    }
-
-    #[test]
-    fn names_are_encoded_as_the_signature_wants_them() {
-        assert_eq!(encode("a b/c~ü+", true), "a%20b/c~%C3%BC%2B");
-        assert_eq!(encode("a/b", false), "a%2Fb");
     }
 }

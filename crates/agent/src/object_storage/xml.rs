@@ -1,4 +1,4 @@
-//! Just as much of XML as S3's answers need: flat elements and their text, without IO.
+//! Just as much of XML as storages' answers need: flat elements and their text, without IO.
 
 /// The text of each element `name`, markup and all, wherever it stands.
 pub(crate) fn elements<'x>(text: &'x str, name: &str) -> Vec<&'x str> {
