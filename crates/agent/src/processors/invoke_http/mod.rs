@@ -156,6 +156,14 @@ impl InvokeHttp {
         }
         let takes_body = matches!(method, Method::POST | Method::PUT | Method::PATCH);
         let sends_body = takes_body && self.has_body;
+        let is_empty = !self.has_body || (flow_file.size() == 0 && !self.is_chunked);
+        if takes_body && is_empty {
+            // Servers want to be told that nothing comes; the client says it only of what comes.
+            headers.insert(
+                reqwest::header::CONTENT_LENGTH,
+                HeaderValue::from_static("0"),
+            );
+        }
         if sends_body {
             let mut kind = text(&self.content_type)?;
             if kind.is_empty() {

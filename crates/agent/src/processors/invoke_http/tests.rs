@@ -4,7 +4,9 @@ use std::time::Duration;
 
 use crate::engine::Engine;
 use crate::services::ClientAuthentication;
-use crate::testing::{Answer, Certificates, HttpPeer, Seen, ground, runtime, start, wait_or_tell};
+use crate::testing::{
+    Answer, Certificates, HttpPeer, Rig, Seen, ground, runtime, start, wait_or_tell,
+};
 
 /// GenerateFlowFile to InvokeHTTP, its relationships to LogAttributes of their names, and answers
 /// to another InvokeHTTP that shows their attributes and content to `/shown`.
@@ -257,6 +259,32 @@ fn large_bodies_stream_both_ways_with_and_without_their_length() {
             sent.header("transfer-encoding"),
             is_chunked.then_some("chunked")
         );
+    }
+}
+
+#[test]
+fn a_server_is_told_that_nothing_comes() {
+    for (method, sends, content, length) in [
+        ("POST", "true", "", Some("0")),
+        ("PUT", "true", "", Some("0")),
+        ("PATCH", "false", "abc", Some("0")),
+        ("POST", "true", "abc", Some("3")),
+        ("GET", "true", "", None),
+        ("DELETE", "true", "abc", None),
+    ] {
+        let peer = HttpPeer::start(None, |_: &Seen| Answer::new(200, ""));
+        let url = format!("http://{}/x", peer.address());
+        let properties = [
+            ("HTTP Method", method),
+            ("Remote URL", &url),
+            ("Send Message Body", sends),
+        ];
+        let mut rig = Rig::new("InvokeHTTP", &properties);
+        rig.put(&[], content);
+        rig.run();
+        let sent = &peer.at("/x")[0];
+        assert_eq!(sent.header("content-length"), length, "{method} {content}");
+        assert_eq!(sent.header("transfer-encoding"), None, "{method} {content}");
     }
 }
 
