@@ -8,15 +8,10 @@ use serde_json::json;
 
 use crate::net::socket::Socket;
 use crate::repository::{ContentKind, RepositoryOptions};
-use crate::testing::{Certificates, Out, Rig, wait_until};
+use crate::testing::{self, Certificates, Out, Rig, wait_until};
 
 fn free_port() -> String {
-    let port = TcpListener::bind("[::]:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port();
-    port.to_string()
+    testing::free_port().to_string()
 }
 
 /// Triggers until so many FlowFiles came out by `relationship`.

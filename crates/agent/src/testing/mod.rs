@@ -21,8 +21,10 @@ pub(crate) use login::Account;
 pub(crate) use mqtt::MqttPeer;
 pub(crate) use rig::{Out, Rig};
 
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::time::{Duration, Instant};
 
 use base::SystemClock;
@@ -153,4 +155,15 @@ Connections:
 - {{id: q, source name: make, source relationship name: success, destination name: log}}
 "
     )
+}
+
+/// A port that nobody listens on. The system gives none of these to who asks for any, so that no other
+/// test's server gets it once it is free again.
+pub(crate) fn free_port() -> u16 {
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let first = (std::process::id() % 1_000) as u16 * 10;
+    let turns = std::iter::from_fn(|| Some(NEXT.fetch_add(1, Ordering::Relaxed)));
+    let mut ports = turns.map(|nth| 20_000 + first.wrapping_add(nth) % 12_000);
+    let is_free = |port: &u16| TcpListener::bind(("::", *port)).is_ok();
+    ports.find(is_free).expect("there are always more")
 }

@@ -1,11 +1,12 @@
 //! The agent's object storages against servers that are not ours: versitygw for S3, fsouza's
 //! fake-gcs-server for Google's, and Azurite for Azure's. The first and the last check signatures.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use crate::harness::{Running, curl, eventually, folder, post, sibling, succeed, test_env};
+use crate::harness::{
+    Running, curl, eventually, folder, free_port, post, sibling, succeed, test_env,
+};
 
 /// A storage, as a flow sees it.
 struct Storage {
@@ -377,12 +378,6 @@ type Pair = (&'static str, String);
 
 fn is_file_of(path: &PathBuf, content: &[u8]) -> bool {
     std::fs::read(path).is_ok_and(|found| found == content)
-}
-
-/// A port that nothing listens on at this moment.
-fn free_port() -> u16 {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 fn listens(port: u16) {

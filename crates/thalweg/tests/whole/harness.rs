@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io::Write;
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -460,6 +461,12 @@ pub fn text(bytes: &[u8]) -> String {
 /// A path as a process sees it, whose mounts may be its own.
 fn seen_by(process: u32, path: &Path) -> PathBuf {
     PathBuf::from(format!("/proc/{process}/root{}", path.display()))
+}
+
+/// A port that nobody listens on just now, for a program that takes no other.
+pub fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
 }
 
 fn free_ports() -> Vec<String> {

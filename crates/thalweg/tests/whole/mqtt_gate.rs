@@ -5,7 +5,9 @@ use std::process::{Child, Command};
 
 use serde_json::{Value, json};
 
-use crate::harness::{Running, Up, add_offline, eventually, folder, succeed, thalweg_command};
+use crate::harness::{
+    Running, Up, add_offline, eventually, folder, free_port, succeed, thalweg_command,
+};
 
 /// `ca.pem`, `server.pem` and `server.key` for localhost.
 fn certificates(dir: &Path) {
@@ -201,11 +203,6 @@ impl Drop for Mosquitto {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn free_port() -> u16 {
-    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    listener.local_addr().unwrap().port()
 }
 
 #[test]

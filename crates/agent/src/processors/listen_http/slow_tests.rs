@@ -8,12 +8,12 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use super::inlet::InletSettings;
-use super::tests::{free_port, wait_for_port};
+use super::tests::wait_for_port;
 use super::{ListenHttp, Processor};
 use crate::definition::Flow;
 use crate::engine::{Engine, Prepared, trigger};
 use crate::net::http_bounds::HttpBounds;
-use crate::testing::{ground, runtime, wait_until};
+use crate::testing::{free_port, ground, runtime, wait_until};
 
 /// A listener that is triggered again and again, and the queue behind it.
 struct Listener {

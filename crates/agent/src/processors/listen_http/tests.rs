@@ -1,7 +1,7 @@
 //! Requests by a real client, and by sockets that break off.
 
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpStream;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use reqwest::{Client, StatusCode};
 use crate::flow_tests::agent;
 use crate::net::http_client::{ClientSettings, client};
 use crate::services::ClientAuthentication;
-use crate::testing::{Broker, Certificates, ground, runtime, start, wait_until};
+use crate::testing::{Broker, Certificates, free_port, ground, runtime, start, wait_until};
 
 fn http_client() -> Client {
     client(&ClientSettings {
@@ -18,15 +18,6 @@ fn http_client() -> Client {
         ..ClientSettings::default()
     })
     .unwrap()
-}
-
-/// A port that nobody listens on just now.
-pub(super) fn free_port() -> u16 {
-    TcpListener::bind("[::]:0")
-        .unwrap()
-        .local_addr()
-        .unwrap()
-        .port()
 }
 
 /// ListenHTTP to PutFile under the name that the header `filename` or `x-name` says.
