@@ -378,10 +378,12 @@ impl TenantIndex {
         if let Some(OfTopic::Tenant(tenant)) = self.of_topic(name) {
             return Some(tenant);
         }
-        // The longest name of a tenant, which may have a separator in it.
-        let ends = name.rmatch_indices(GROUP_SEPARATORS).map(|(end, _)| end);
-        let mut beginnings = std::iter::once(name.len()).chain(ends);
-        beginnings.find_map(move |end| Some(self.named(&name[..end])?.0))
+        // The longest name of a tenant, which may have a separator in it; a group's may be far longer.
+        let ends = name.match_indices(GROUP_SEPARATORS).map(|(end, _)| end);
+        let ends = ends.chain(std::iter::once(name.len()));
+        let beginnings = ends.take_while(|end| *end <= TenantId::BYTES_MAX);
+        let found = beginnings.filter_map(move |end| Some(self.named(&name[..end])?.0));
+        found.last()
     }
 
     /// Whose an MQTT topic or a filter is by its first level.
@@ -518,6 +520,7 @@ mod tests {
             ("dikuorders", None),
             ("orders-diku", None),
             ("DIKU-orders", None),
+            (&format!("diku-{}", "-".repeat(30_000)), Some("diku")),
             ("-", None),
             ("", None),
         ] {

@@ -15,6 +15,9 @@ use serde::{Deserialize, Serialize};
 pub struct TenantId(Arc<str>);
 
 impl TenantId {
+    /// Longest name: fits a DNS label, a schema name and a topic's tenant part.
+    pub const BYTES_MAX: usize = 63;
+
     /// The tenant of work that names none.
     pub fn default_tenant() -> Self {
         TenantId(Arc::from("default"))
@@ -40,11 +43,11 @@ impl FromStr for TenantId {
             .next()
             .is_some_and(|b| b.is_ascii_alphanumeric());
         let legal = |b: u8| b.is_ascii_lowercase() || b.is_ascii_digit() || b == b'_' || b == b'-';
-        if starts_well && text.len() <= TENANT_ID_BYTES_MAX && text.bytes().all(legal) {
+        if starts_well && text.len() <= TenantId::BYTES_MAX && text.bytes().all(legal) {
             Ok(TenantId(Arc::from(text)))
         } else {
             Err(TenantIdError(
-                text.chars().take(TENANT_ID_BYTES_MAX).collect(),
+                text.chars().take(TenantId::BYTES_MAX).collect(),
             ))
         }
     }
@@ -69,9 +72,6 @@ impl fmt::Display for TenantId {
         f.write_str(&self.0)
     }
 }
-
-/// Longest name: fits a DNS label, a schema name and a topic's tenant part.
-const TENANT_ID_BYTES_MAX: usize = 63;
 
 #[cfg(test)]
 mod tests {
