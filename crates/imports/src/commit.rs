@@ -1,4 +1,4 @@
-//! What a slice did, as one transaction: records, journal, progress, and the job's end with its last
+//! What slices did, as one transaction: records, journal, progress, and the job's end with its last
 //! slice. So a job that is complete is complete, and its counts can be counted again.
 
 use std::collections::{HashMap, HashSet};
@@ -39,6 +39,90 @@ pub(crate) struct Writing {
     pub rows: usize,
 }
 
+/// A slice, and where its records went in the topic.
+#[derive(Debug)]
+pub(crate) struct Sent {
+    pub slice: Slice,
+    pub placed: Option<Placed>,
+}
+
+/// Slices that are committed together: their records in the file's order, and what else is of each.
+struct Turn {
+    records: Vec<SliceRecord>,
+    /// Where each slice's records begin among these.
+    slices: Vec<(usize, Sent)>,
+    /// Records that went to the topic.
+    sent: u64,
+}
+
+impl Turn {
+    fn of(slices: Vec<Sent>) -> Turn {
+        let mut turn = Turn {
+            records: Vec::new(),
+            slices: Vec::with_capacity(slices.len()),
+            sent: 0,
+        };
+        for mut sent in slices {
+            let begin = turn.records.len();
+            turn.records.append(&mut sent.slice.records);
+            turn.sent += sent
+                .placed
+                .map_or(0, |_| (turn.records.len() - begin) as u64);
+            turn.slices.push((begin, sent));
+        }
+        turn
+    }
+
+    /// The slice of a record.
+    fn slice_of(&self, record: usize) -> Option<&Slice> {
+        let after = self.slices.partition_point(|(begin, _)| *begin <= record);
+        let (_, sent) = self.slices.get(after.checked_sub(1)?)?;
+        Some(&sent.slice)
+    }
+
+    /// What is to be journaled.
+    fn remarks(&self, decided: &Decided) -> Vec<Remark> {
+        let of_policy = decided.remarks.iter().filter_map(|(index, kind, reason)| {
+            let (record, slice) = (self.records.get(*index)?, self.slice_of(*index)?);
+            Some(slice.remark_on(record, *kind, reason.clone()))
+        });
+        let of_slices = self.slices.iter().map(|(_, sent)| &sent.slice.remarks);
+        of_slices.flatten().cloned().chain(of_policy).collect()
+    }
+
+    /// Each slice's row.
+    fn places(&self, job: &Job, remarks: &[Remark], now: UnixMillis) -> Vec<Vec<Value>> {
+        let mut first = job.next_ordinal;
+        let row = |(number, (begin, sent)): (usize, &(usize, Sent))| {
+            let Sent { slice, placed } = sent;
+            let end = self
+                .slices
+                .get(number + 1)
+                .map_or(self.records.len(), |(next, _)| *next);
+            let ordinals = first..slice.next_ordinal;
+            first = slice.next_ordinal;
+            let is_rejected = |remark: &&Remark| {
+                remark.kind == RemarkKind::Rejected && ordinals.contains(&remark.ordinal)
+            };
+            let rejected = remarks.iter().filter(is_rejected).count();
+            let before = slice.remarks.iter().filter(is_rejected).count();
+            let done = end - begin - (rejected - before);
+            vec![
+                Value::from(job.number.0),
+                signed(slice.start).into(),
+                signed(slice.end).into(),
+                ordinals.start.into(),
+                signed(done as u64).into(),
+                signed(rejected as u64).into(),
+                placed.map(|placed| i64::from(placed.partition)).into(),
+                placed.map(|placed| placed.base_offset).into(),
+                now.0.into(),
+            ]
+        };
+        self.slices.iter().enumerate().map(row).collect()
+    }
+}
+
 /// What the profile's policy made of a slice's records.
 #[derive(Debug, Default, PartialEq)]
 pub(crate) struct Decided {
@@ -50,18 +134,22 @@ pub(crate) struct Decided {
 }
 
 impl Registry {
-    /// Commits what a slice of a running job did. `to_topic` is where its records went first.
-    pub async fn commit_slice(
+    /// Commits what slices of a running job did that follow each other.
+    pub async fn commit_slices(
         &self,
         job: &Job,
-        slice: Slice,
-        to_topic: Option<Placed>,
+        slices: Vec<Sent>,
         Writing {
             lease,
             rows: rows_at_once,
         }: Writing,
         now: UnixMillis,
     ) -> Result<Committed, ImportsError> {
+        let Some(Sent { slice: latest, .. }) = slices.last() else {
+            return Ok(Committed::State(job.state));
+        };
+        let (next, last) = (latest.next(), latest.last);
+        let turn = Turn::of(slices);
         let mut tx = self.database.begin().await?;
         if self.is_shared() {
             // One slice of a tenant at a time, so that what is found below stays so.
@@ -70,37 +158,36 @@ impl Registry {
             tx.run("lock the tenant", &lock).await?;
         }
         let decided = if job.sink.has_records() {
-            let there = there(&mut tx, job, &slice.records).await?;
-            decide(&job.profile, &slice.records, &there)
+            let there = there(&mut tx, job, &turn.records).await?;
+            decide(&job.profile, &turn.records, &there)
         } else {
-            let created = slice.records.len() as u64;
+            let created = turn.records.len() as u64;
             Decided {
                 created,
                 ..Decided::default()
             }
         };
-        let remarks = remarks(&slice, &decided);
+        let remarks = turn.remarks(&decided);
         let count = |kind| remarks.iter().filter(|remark| remark.kind == kind).count() as u64;
         let (rejected, skipped) = (count(RemarkKind::Rejected), count(RemarkKind::Skipped));
         let done = decided.created + decided.updated + skipped;
-        let state = match (slice.last, job.records_rejected + rejected) {
+        let state = match (last, job.records_rejected + rejected) {
             (false, _) => JobState::Running,
             (true, 0) => JobState::Completed,
             (true, _) => JobState::CompletedWithRejects,
         };
         let seen = job.records_done + job.records_rejected + done + rejected;
-        let total = if slice.last {
+        let total = if last {
             seen
         } else {
             job.records_total.max(seen)
         };
-        let sent = to_topic.map_or(0, |_| slice.records.len() as u64);
         let progress = Statement::new(
             "UPDATE import_jobs SET records_done = records_done + ?,
              records_created = records_created + ?, records_updated = records_updated + ?,
              records_skipped = records_skipped + ?, records_rejected = records_rejected + ?,
              records_sent = records_sent + ?, records_total = ?, bytes_done = ?, next_ordinal = ?,
-             slices_done = slices_done + 1, state = ?, updated_ms = ?, lease_until_ms = ?,
+             slices_done = slices_done + ?, state = ?, updated_ms = ?, lease_until_ms = ?,
              error = NULL
              WHERE number = ? AND state = 'running' AND bytes_done = ? AND token = ?",
         );
@@ -110,14 +197,15 @@ impl Registry {
             decided.updated,
             skipped,
             rejected,
-            sent,
+            turn.sent,
             total,
         ];
         let progress = counts
             .into_iter()
             .fold(progress, |statement, count| statement.bind(signed(count)))
-            .bind(signed(slice.end))
-            .bind(slice.next_ordinal)
+            .bind(signed(next.offset))
+            .bind(next.ordinal)
+            .bind(signed(turn.slices.len() as u64))
             .bind(state.name())
             .bind(now.0)
             .bind(now.0 + i64::try_from(lease.lasts.as_millis()).unwrap_or(0))
@@ -134,28 +222,18 @@ impl Registry {
         )
         .bind(signed(done))
         .bind(signed(rejected))
-        .bind(signed(slice.end - slice.start))
+        .bind(signed(next.offset - job.bytes_done))
         .bind(now.0)
         .bind(job.tenant.as_str());
         tx.run("count for the tenant", &tenant).await?;
-        let place = vec![
-            Value::from(job.number.0),
-            signed(slice.start).into(),
-            signed(slice.end).into(),
-            job.next_ordinal.into(),
-            signed(done).into(),
-            signed(rejected).into(),
-            to_topic.map(|placed| i64::from(placed.partition)).into(),
-            to_topic.map(|placed| placed.base_offset).into(),
-            now.0.into(),
-        ];
+        let places = turn.places(job, &remarks, now);
         let remarks = remarks.into_iter().map(|r| remark_row(job, r)).collect();
         if !decided.rows.is_empty() {
             let queued = vec![
                 Value::from(job.tenant.as_str()),
                 job.number.0.into(),
                 job.next_ordinal.into(),
-                (slice.next_ordinal - 1).into(),
+                (next.ordinal - 1).into(),
                 now.0.into(),
             ];
             tx.insert(
@@ -165,7 +243,7 @@ impl Registry {
             )
             .await?;
         }
-        let mut rows = rows(job, slice.records, decided.rows);
+        let mut rows = rows(job, turn.records, decided.rows);
         while !rows.is_empty() {
             let rest = rows.split_off(rows.len().min(rows_at_once.max(1)));
             let some = std::mem::replace(&mut rows, rest);
@@ -173,8 +251,7 @@ impl Registry {
         }
         tx.insert("write the journal", &INSERT_REMARK, remarks)
             .await?;
-        tx.insert("write the slice", &INSERT_SLICE, vec![place])
-            .await?;
+        tx.insert("write the slices", &INSERT_SLICE, places).await?;
         tx.commit("commit a slice").await?;
         Ok(Committed::State(state))
     }
@@ -298,14 +375,6 @@ fn decide(profile: &Profile, records: &[SliceRecord], there: &There) -> Decided 
         }
     }
     decided
-}
-
-fn remarks(slice: &Slice, decided: &Decided) -> Vec<Remark> {
-    let of_policy = decided.remarks.iter().filter_map(|(index, kind, reason)| {
-        let record = slice.records.get(*index)?;
-        Some(slice.remark_on(record, *kind, reason.clone()))
-    });
-    slice.remarks.iter().cloned().chain(of_policy).collect()
 }
 
 fn rows(job: &Job, records: Vec<SliceRecord>, wanted: Vec<(usize, String)>) -> Vec<Vec<Value>> {

@@ -30,9 +30,10 @@ pub struct ImportsConfig {
     pub upload_bytes_max: ByteSize,
     /// For how long a job is told of after its end, with its journal and its rejected records.
     pub keep_jobs: HumanDuration,
-    /// The most records of one slice: how much a tenant may do before it is another's turn. A job
-    /// keeps the value that it was created with.
-    pub slice_records: u32,
+    /// The most records of one slice: what is committed at once while people are served, and a batch
+    /// in the topic. If not set, 50, and 250 where the store is a Kafka cluster. A job keeps the
+    /// value that it was created with.
+    pub slice_records: Option<u32>,
 }
 
 impl Default for ImportsConfig {
@@ -45,7 +46,7 @@ impl Default for ImportsConfig {
             urls: Vec::new(),
             upload_bytes_max: ByteSize(limits::UPLOAD_BYTES_MAX),
             keep_jobs: HumanDuration(limits::JOBS_KEPT),
-            slice_records: limits::SLICE_RECORDS_MAX,
+            slice_records: None,
         }
     }
 }

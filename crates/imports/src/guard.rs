@@ -7,7 +7,8 @@
 //! of it, bulk's share of the time becomes seven tenths of what it was. For the first bound that ends
 //! at eight tenths, and it comes back to them; only for the second it goes on, down to the tenth that
 //! bulk work always keeps. When operations are none too long it gets a tenth more. With nobody to serve it has all of it again. A
-//! share below one is kept by a pause after each slice, and after what the search index takes in at once.
+//! share below one is kept by a pause after each turn, and after what the search index takes in at once.
+//! Nobody waits for the index, which has a smaller share while anybody is served.
 //!
 //! What a little longer is comes of cores and a disk that are shared at all: to have bulk work rest
 //! for most of the time was measured to take next to nothing off it.
@@ -60,16 +61,29 @@ impl Guard {
         }
     }
 
-    /// How long bulk work rests after a slice that took `took`.
+    /// How long bulk work rests after a turn that took `took`.
     pub fn pause_after(&mut self, now: Duration, took: Duration) -> Duration {
         self.look(now);
-        self.rest_after(took)
+        rest(self.share, took)
     }
 
-    /// How long what follows from bulk work rests after it took `took`.
-    pub fn rest_after(&self, took: Duration) -> Duration {
-        took.mul_f64(1.0 / self.share - 1.0)
-            .min(limits::GUARD_PAUSE_MAX)
+    /// How long the search index rests after it took in what took `took`; `beside_bulk` says that bulk
+    /// work runs or waits.
+    pub fn rest_of_index(&self, now: Duration, took: Duration, beside_bulk: bool) -> Duration {
+        let most = match (self.is_serving(now), beside_bulk) {
+            (false, _) => 1.0,
+            (true, false) => INDEX_SHARE,
+            (true, true) => INDEX_SHARE_BESIDE_BULK,
+        };
+        rest(self.share.min(most), took)
+    }
+
+    /// How many records the search index takes in at once.
+    pub fn records_of_index(&self, now: Duration) -> usize {
+        match self.is_serving(now) {
+            true => limits::INDEX_ROWS,
+            false => limits::INDEXED_AT_ONCE,
+        }
     }
 
     /// Bulk's share of the time, from a tenth to one.
@@ -126,6 +140,11 @@ impl Guard {
     }
 }
 
+/// How long somebody rests after `took` to have `share` of the time.
+fn rest(share: f64, took: Duration) -> Duration {
+    took.mul_f64(1.0 / share - 1.0).min(limits::GUARD_PAUSE_MAX)
+}
+
 fn push<T>(latest: &mut VecDeque<T>, one: T) {
     if latest.len() >= limits::GUARD_SAMPLES_MAX {
         latest.pop_front();
@@ -160,6 +179,11 @@ const LITTLE: f64 = 1.25;
 const MUCH: f64 = 2.0;
 /// What bulk work keeps as long as nobody waits much too long.
 const SHARE_FOR_LITTLE: f64 = 0.8;
+/// What of the time the search index takes while somebody is served.
+const INDEX_SHARE: f64 = 0.25;
+/// The same while there is bulk work too, which was measured to harm those who are served about as much
+/// as the index does.
+const INDEX_SHARE_BESIDE_BULK: f64 = 0.05;
 /// What bulk work keeps whatever the foreground does.
 const SHARE_MIN: f64 = 0.1;
 
@@ -241,6 +265,23 @@ mod tests {
         }
         assert!(least > 0.6, "{least}");
         assert!(guard.share() > 0.9, "{}", guard.share());
+    }
+
+    #[test]
+    fn the_index_steps_back_while_somebody_is_served() {
+        let mut guard = Guard::default();
+        let took = Duration::from_millis(20);
+        let later = Duration::from_secs(10);
+        assert_eq!(guard.rest_of_index(later, took, true), Duration::ZERO);
+        assert_eq!(guard.records_of_index(later), limits::INDEXED_AT_ONCE);
+        guard.observe(later, Duration::from_millis(2), true);
+        assert_eq!(guard.rest_of_index(later, took, false), took * 3);
+        let beside_bulk = guard.rest_of_index(later, took, true);
+        assert!(beside_bulk.abs_diff(took * 19) < took, "{beside_bulk:?}");
+        assert!(guard.records_of_index(later) < limits::INDEXED_AT_ONCE);
+        // However long it took, the next one's edits are not far.
+        let long = guard.rest_of_index(later, Duration::from_secs(3), true);
+        assert_eq!(long, limits::GUARD_PAUSE_MAX);
     }
 
     #[test]

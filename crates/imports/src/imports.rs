@@ -262,6 +262,13 @@ impl Core {
         self.guard.lock().observe(now, latency, beside_bulk);
     }
 
+    /// How long the search index rests after it took in what took `took`.
+    pub fn rest_of_index(&self, took: Duration) -> Duration {
+        let beside_bulk = self.live.lock().schedule.is_busy(Class::Bulk);
+        let now = self.opened.elapsed();
+        self.guard.lock().rest_of_index(now, took, beside_bulk)
+    }
+
     pub fn upload_path(&self, id: &str) -> PathBuf {
         self.dir.join(UPLOADS).join(id)
     }

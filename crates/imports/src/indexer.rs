@@ -33,6 +33,24 @@ struct Batch {
     reached: i64,
 }
 
+/// A record of the sink, whose words are not read yet.
+struct Stored {
+    id: String,
+    title: Option<String>,
+    body: String,
+    is_marc: bool,
+}
+
+impl Stored {
+    fn document(self) -> Document {
+        Document {
+            text: text_of(&self.body, self.is_marc),
+            id: self.id,
+            title: self.title,
+        }
+    }
+}
+
 /// Indexes what is queued until the service stops.
 pub(crate) async fn index(core: Arc<Core>) {
     let mut after = String::new();
@@ -80,7 +98,7 @@ async fn turn(core: &Core, after: &mut String) -> Result<bool, ImportsError> {
         let taken = take(core, &batch);
         let (taken, ahead) = tokio::join!(taken, next(core, after, Some(&batch.queued)));
         taken?;
-        let rest = core.guard.lock().rest_after(started.elapsed());
+        let rest = core.rest_of_index(started.elapsed());
         if !rest.is_zero() {
             tokio::time::sleep(rest).await;
         }
@@ -110,7 +128,8 @@ async fn next(
         return Ok(None);
     };
     after.clone_from(&queued.tenant);
-    let (documents, reached) = registry.documents(&queued).await?;
+    let most = core.guard.lock().records_of_index(core.opened.elapsed());
+    let (documents, reached) = registry.documents(&queued, most).await?;
     Ok(Some(Batch {
         queued,
         documents,
@@ -212,7 +231,11 @@ impl Registry {
             let entry = entry(&row).map_err(|e| self.error(what, e))?;
             match &mut queued {
                 None => queued = Some(entry),
-                Some(of) if of.tenant == entry.tenant && of.job == entry.job => {
+                Some(of)
+                    if of.tenant == entry.tenant
+                        && of.job == entry.job
+                        && entry.last - of.first < RECORDS_OF_ENTRIES =>
+                {
                     of.last = of.last.max(entry.last);
                     of.last_entry = entry.first;
                 }
@@ -224,43 +247,64 @@ impl Registry {
 
     /// Some records of an entry, and the last ordinal that was looked at. Records that a later job
     /// replaced are in that one's entries.
-    async fn documents(&self, queued: &Queued) -> Result<(Vec<Document>, i64), ImportsError> {
+    async fn documents(
+        &self,
+        queued: &Queued,
+        most: usize,
+    ) -> Result<(Vec<Document>, i64), ImportsError> {
+        let mut found = Vec::new();
+        let mut after = queued.first - 1;
+        while found.len() < most {
+            let count = limits::INDEX_READ_AT_ONCE.min(most - found.len());
+            let rows = self.some_documents(queued, after, count).await?;
+            let is_last = rows.len() < count;
+            after = match rows.last() {
+                Some((ordinal, _)) if !is_last => *ordinal,
+                _ => queued.last,
+            };
+            // Some work, which must not keep whoever is served from a thread.
+            let read = tokio::task::spawn_blocking(move || {
+                let documents = rows.into_iter().map(|(_, row)| row.document());
+                documents.collect::<Vec<_>>()
+            });
+            let broke = |_| ImportsError::Read(std::io::Error::other("the reader broke off"));
+            found.append(&mut read.await.map_err(broke)?);
+            if is_last {
+                break;
+            }
+        }
+        Ok((found, after))
+    }
+
+    /// The first records of an entry after an ordinal, each with its own.
+    async fn some_documents(
+        &self,
+        queued: &Queued,
+        after: i64,
+        count: usize,
+    ) -> Result<Vec<(i64, Stored)>, ImportsError> {
         let what = "read records for the search index";
         let select = Statement::new(
             "SELECT id, title, format, body, ordinal FROM import_records
-             WHERE job = ? AND ordinal BETWEEN ? AND ?
+             WHERE job = ? AND ordinal > ? AND ordinal <= ?
              ORDER BY ordinal LIMIT ?",
         )
         .bind(queued.job)
-        .bind(queued.first)
+        .bind(after)
         .bind(queued.last)
-        .bind(i64::from(limits::INDEXED_AT_ONCE));
-        let mut reached = queued.last;
-        let mut found = Vec::new();
+        .bind(i64::try_from(count).unwrap_or(i64::MAX));
+        let stored = |row: &Row| -> Result<(i64, Stored), sqlx::Error> {
+            let stored = Stored {
+                id: row.text("id")?,
+                title: row.maybe_text("title")?,
+                body: row.text("body")?,
+                is_marc: Format::named(&row.text("format")?).is_some_and(Format::is_marc),
+            };
+            Ok((row.number("ordinal")?, stored))
+        };
         let rows = self.database.rows(what, &select).await?;
-        let is_full = rows.len() >= usize::try_from(limits::INDEXED_AT_ONCE).unwrap_or(usize::MAX);
-        for row in &rows {
-            let mut read = || -> Result<_, sqlx::Error> {
-                let is_marc = Format::named(&row.text("format")?).is_some_and(Format::is_marc);
-                if is_full {
-                    reached = row.number("ordinal")?;
-                }
-                let names = (row.text("id")?, row.maybe_text("title")?);
-                Ok((names, row.text("body")?, is_marc))
-            };
-            found.push(read().map_err(|e| self.error(what, e))?);
-        }
-        // Some milliseconds of work, which must not keep whoever is served from a thread.
-        let read = tokio::task::spawn_blocking(move || {
-            let document = |((id, title), body, is_marc): ((_, _), String, bool)| Document {
-                id,
-                title,
-                text: text_of(&body, is_marc),
-            };
-            found.into_iter().map(document).collect()
-        });
-        let broke = |_| ImportsError::Read(std::io::Error::other("the reader broke off"));
-        Ok((read.await.map_err(broke)?, reached))
+        let rows = rows.iter().map(stored).collect::<Result<Vec<_>, _>>();
+        Ok(rows.map_err(|e| self.error(what, e))?)
     }
 
     /// Takes what was indexed out of the queue.
@@ -288,6 +332,8 @@ impl Registry {
     }
 }
 
+/// Records from the first of the entries that are taken together to the last.
+const RECORDS_OF_ENTRIES: i64 = limits::INDEXED_AT_ONCE as i64;
 /// How often all records are queued anew because a slice came between.
 const QUEUE_TRIES: u32 = 8;
 /// How often a shared queue is looked at.

@@ -5,9 +5,21 @@ use std::time::Duration;
 /// Bytes of one upload unless configured: the largest national library files are some gigabytes.
 pub(crate) const UPLOAD_BYTES_MAX: u64 = 16 << 30;
 
-/// Records of one slice: a slice is what one tenant may take before the next one's turn, and 250
-/// of the sink's rows stay well under 50 ms.
+/// Records of one slice where the store is a Kafka cluster, which takes a transaction for each: a
+/// slice is what one tenant may take at least before the next one's turn, and 250 of the sink's rows
+/// stay well under 50 ms.
 pub(crate) const SLICE_RECORDS_MAX: u32 = 250;
+
+/// Records of one slice in the embedded store: what is committed at once while people are served,
+/// whose own commits wait for the disk that these keep busy.
+pub(crate) const SLICE_RECORDS: u32 = 50;
+
+/// Records of one turn, or one slice where that has more.
+pub(crate) const TURN_RECORDS: usize = SLICE_RECORDS_MAX as usize;
+
+/// Slices of one turn: a store remembers as many batches of a producer, and after a crash all of them
+/// come again.
+pub(crate) const TURN_SLICES_MAX: usize = 5;
 
 /// Bytes of keys and values of one slice's records: a slice is one batch in the store, which takes
 /// about 1 MiB, and one batch is what the store recognizes when it comes again after a crash.
@@ -24,7 +36,8 @@ pub(crate) const RECORD_BYTES_MAX: usize = 768 << 10;
 /// wait for less than a second: a file of another format may be one such record.
 pub(crate) const SKIPPED_BYTES_MAX: u64 = 128 << 20;
 
-/// Bytes of the file that a slice looks at first: 250 records of usual size.
+/// Bytes of the file that a slice looks at first: 250 records of usual size. What a slice holds depends
+/// on it, so jobs that are under way keep it.
 pub(crate) const WINDOW_BYTES: usize = 384 << 10;
 
 /// Bytes of the file that a slice looks at when its first record does not fit [`WINDOW_BYTES`]:
@@ -130,7 +143,8 @@ pub(crate) const GUARD_SAMPLES_MAX: usize = 1_024;
 /// Longest rest of bulk work after a slice: a job that is cancelled meanwhile is noticed in time.
 pub(crate) const GUARD_PAUSE_MAX: Duration = Duration::from_millis(500);
 
-/// Slices read ahead of their turn in all jobs together: each holds about a mebibyte.
+/// Turns whose slices are read ahead in all jobs together: each holds about a mebibyte, and some more
+/// where records are large.
 pub(crate) const SLICES_AHEAD_MAX: usize = 16;
 
 /// How long a job belongs to the process that works on it, unless it renews that: on a shared
@@ -160,10 +174,15 @@ pub(crate) const NICE_BEHIND: i32 = 10;
 
 /// Records that the search index takes in with one commit: a tenth of a second at most, which is
 /// what another tenant's edit waits.
-pub(crate) const INDEXED_AT_ONCE: u32 = 1_000;
+pub(crate) const INDEXED_AT_ONCE: usize = 1_000;
 
-/// Slices whose records are indexed together: as many of usual size as [`INDEXED_AT_ONCE`] has.
-pub(crate) const INDEX_ENTRIES_AT_ONCE: u32 = 4;
+/// Records that are read for the index with one statement: a database's server works on it for less
+/// than a millisecond, and whoever waits for its processor gets it then.
+pub(crate) const INDEX_READ_AT_ONCE: usize = 100;
+
+/// Turns whose records are indexed together: as many of usual size as [`INDEXED_AT_ONCE`] has; of
+/// larger ones fewer are taken.
+pub(crate) const INDEX_ENTRIES_AT_ONCE: u32 = 20;
 
 /// Records in one statement of the search index: usual ones are prepared once.
 pub(crate) const INDEX_ROWS: usize = 250;

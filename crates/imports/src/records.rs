@@ -9,7 +9,7 @@
 
 use std::time::Instant;
 
-use base::TenantId;
+use base::{TenantId, UnixMillis};
 use serde::Serialize;
 use serde_json::Value as Json;
 use sql::{Conflict, Database, Insert, Migration, Options, Place, Row, Schema, Statement, Value};
@@ -129,41 +129,23 @@ impl Imports {
         action: Action,
         holder: Option<&str>,
     ) -> Result<u64, ImportsError> {
-        let registry = &self.core.registry;
+        let change = Change {
+            tenant,
+            id,
+            action,
+            holder,
+            now: self.core.clock.now(),
+        };
         let mut tries = 0;
         loop {
-            let last = registry.last_entry(tenant, id).await?;
-            let version = match &last {
-                Some(last) => last.version,
-                None if registry.has_record(tenant, id).await? => FIRST_VERSION,
-                None => return Err(no_record(id)),
-            };
-            let is_out = last.is_some_and(|last| last.is_out);
-            match action {
-                Action::CheckOut if is_out => return Err(ImportsError::CheckedOut(shortened(id))),
-                Action::CheckIn if !is_out => {
-                    return Err(ImportsError::NotCheckedOut(shortened(id)));
-                }
-                Action::CheckOut | Action::CheckIn => {}
-            }
-            let insert = Statement::new(
-                "INSERT INTO import_history (tenant, id, version, action, holder, at_ms)
-                 VALUES (?, ?, ?, ?, ?, ?)",
-            )
-            .bind(tenant.as_str())
-            .bind(id)
-            .bind(version + 1)
-            .bind(action.name())
-            .bind(holder)
-            .bind(self.core.clock.now().0);
-            let what = "check a record out or in";
-            match registry.counter.run(what, &insert).await {
-                Ok(_) => return Ok(unsigned(version + 1)),
+            match self.core.registry.change_holder(&change).await {
                 // Somebody else was first.
-                Err(error) if error.is_unique_violation() && tries < limits::COUNTER_TRIES => {
+                Err(ImportsError::Sql(error))
+                    if error.is_unique_violation() && tries < limits::COUNTER_TRIES =>
+                {
                     tries += 1;
                 }
-                Err(error) => return Err(error.into()),
+                changed => return Ok(unsigned(changed?)),
             }
         }
     }
@@ -198,6 +180,15 @@ impl Imports {
     }
 }
 
+/// What is to be done to a record.
+struct Change<'c> {
+    tenant: &'c TenantId,
+    id: &'c str,
+    action: Action,
+    holder: Option<&'c str>,
+    now: UnixMillis,
+}
+
 /// The last of a record's history.
 struct LastEntry {
     version: i64,
@@ -230,6 +221,83 @@ impl Registry {
             })
         };
         Ok(Some(read().map_err(|e| self.error(what, e))?))
+    }
+
+    /// Checks a record out or in; answers its new version.
+    async fn change_holder(&self, change: &Change<'_>) -> Result<i64, ImportsError> {
+        if self.counter.dialect().has_returning()
+            && let Some(version) = self.change_at_once(change).await?
+        {
+            return Ok(version);
+        }
+        let Change { tenant, id, .. } = *change;
+        let last = self.last_entry(tenant, id).await?;
+        let version = match &last {
+            Some(last) => last.version,
+            None if self.has_record(tenant, id).await? => FIRST_VERSION,
+            None => return Err(no_record(id)),
+        };
+        let is_out = last.is_some_and(|last| last.is_out);
+        match change.action {
+            Action::CheckOut if is_out => return Err(ImportsError::CheckedOut(shortened(id))),
+            Action::CheckIn if !is_out => return Err(ImportsError::NotCheckedOut(shortened(id))),
+            Action::CheckOut | Action::CheckIn => {}
+        }
+        let insert = Statement::new(
+            "INSERT INTO import_history (tenant, id, version, action, holder, at_ms)
+             VALUES (?, ?, ?, ?, ?, ?)",
+        )
+        .bind(tenant.as_str())
+        .bind(id)
+        .bind(version + 1)
+        .bind(change.action.name())
+        .bind(change.holder)
+        .bind(change.now.0);
+        self.counter.run(CHANGE, &insert).await?;
+        Ok(version + 1)
+    }
+
+    /// The same with one statement, as each answer of a database is waited for; nothing where the
+    /// record's history does not have it so, or where it has none and the records lie elsewhere.
+    async fn change_at_once(&self, change: &Change<'_>) -> Result<Option<i64>, ImportsError> {
+        let Change { tenant, id, .. } = *change;
+        let mut insert = Statement::new(
+            "INSERT INTO import_history (tenant, id, version, action, holder, at_ms)
+             SELECT ?, ?, version + 1, ?, ?, ? FROM (
+                 SELECT version, action FROM (
+                     SELECT version, action FROM import_history
+                     WHERE tenant = ? AND id = ? ORDER BY version DESC LIMIT 1) AS history",
+        )
+        .bind(tenant.as_str())
+        .bind(id)
+        .bind(change.action.name())
+        .bind(change.holder)
+        .bind(change.now.0)
+        .bind(tenant.as_str())
+        .bind(id);
+        if self.is_shared() {
+            // What is in its history has a greater version than a record without one.
+            insert = insert
+                .push(
+                    " UNION ALL
+                 SELECT ?, ? FROM import_records WHERE tenant = ? AND id = ?
+                 ORDER BY version DESC LIMIT 1",
+                )
+                .bind(FIRST_VERSION)
+                .bind(Action::CheckIn.name())
+                .bind(tenant.as_str())
+                .bind(id);
+        }
+        let before = match change.action {
+            Action::CheckOut => Action::CheckIn,
+            Action::CheckIn => Action::CheckOut,
+        };
+        let insert = insert
+            .push(") AS last WHERE action = ? RETURNING version")
+            .bind(before.name());
+        let row = self.counter.run_returning(CHANGE, &insert).await?;
+        let version = row.map(|row| row.number("version"));
+        Ok(version.transpose().map_err(|e| self.error(CHANGE, e))?)
     }
 
     async fn has_record(&self, tenant: &TenantId, id: &str) -> Result<bool, ImportsError> {
@@ -309,6 +377,9 @@ fn no_record(id: &str) -> ImportsError {
 fn shortened(id: &str) -> String {
     id.chars().take(64).collect()
 }
+
+/// What is done at the counter, in messages.
+const CHANGE: &str = "check a record out or in";
 
 /// The version of a record to which nothing was done yet.
 const FIRST_VERSION: i64 = 1;

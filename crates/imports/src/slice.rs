@@ -101,6 +101,14 @@ impl RemarkKind {
 }
 
 impl Slice {
+    /// Where the one after it starts.
+    pub fn next(&self) -> Start {
+        Start {
+            offset: self.end,
+            ordinal: self.next_ordinal,
+        }
+    }
+
     /// A remark about one of the slice's records.
     pub fn remark_on(&self, record: &SliceRecord, kind: RemarkKind, reason: String) -> Remark {
         let raw = self.bytes.get(record.span.clone());
@@ -213,6 +221,27 @@ impl SliceRecord {
             span: 0..0,
         }
     }
+}
+
+/// Reads up to `count` slices, one after the other, from `start` on.
+pub(crate) fn read_some(
+    file: &File,
+    file_len: u64,
+    start: Start,
+    reading: &Reading<'_>,
+    count: usize,
+) -> Result<Vec<Slice>, ImportsError> {
+    let mut slices: Vec<Slice> = Vec::with_capacity(count);
+    while slices.len() < count {
+        let start = slices.last().map_or(start, Slice::next);
+        let slice = read(file, file_len, start, reading)?;
+        let is_last = slice.last;
+        slices.push(slice);
+        if is_last {
+            break;
+        }
+    }
+    Ok(slices)
 }
 
 struct Cutter<'a> {
@@ -363,7 +392,9 @@ impl<'a> Cutter<'a> {
         });
     }
 
-    fn finish(mut self, file_len: u64, bytes: Vec<u8>) -> Slice {
+    fn finish(mut self, file_len: u64, mut bytes: Vec<u8>) -> Slice {
+        bytes.truncate(self.consumed);
+        bytes.shrink_to_fit();
         let consumed = match self.consumed_far {
             Some(len) => {
                 self.ordinal += 1;

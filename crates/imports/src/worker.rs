@@ -1,12 +1,14 @@
-//! The workers: pull slices, the fairest first, run them, and put their jobs back.
+//! The workers: pull jobs, the fairest first, give them their turn, and put them back.
 //!
-//! A slice is read from the file, its records go to the topic as one batch, and then one
-//! transaction writes them to the sink together with the job's progress. A crash between the two
-//! repeats the slice: it is the same batch with the same producer sequence, which the store
-//! recognizes. A job's sequence is the number of its records that went to the topic. The topic gets
-//! every intact record; what a profile's policy leaves out is left out of the sink alone.
+//! A turn is a few slices of a job's file, and one alone while people are served at the counter: what
+//! they wait for is the disk, and a commit of a few records keeps it busy for less long. Each slice's
+//! records go to the topic as one batch, and then one transaction writes those of all to the sink
+//! together with the job's progress. A crash between the two repeats the slices: they are the same
+//! batches with the same producer sequences, which the store recognizes. A job's sequence is the
+//! number of its records that went to the topic. The topic gets every intact record; what a profile's
+//! policy leaves out is left out of the sink alone.
 //!
-//! While a slice is committed the one after it is read, as long as there is room for it.
+//! While slices are committed those after them are read, as long as there is room for them.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -14,11 +16,11 @@ use std::time::{Duration, Instant};
 
 use base::TenantId;
 use bytes::Bytes;
-use streams::{Placed, ProduceBatch, ProducerSequence, Record, StreamsError};
+use streams::{ProduceBatch, ProducerSequence, Record, StreamsError};
 use tokio::sync::{Notify, OwnedSemaphorePermit};
 use tokio::task::JoinHandle;
 
-use crate::commit::{Committed, Lease, Writing};
+use crate::commit::{Committed, Lease, Sent, Writing};
 use crate::error::ImportsError;
 use crate::imports::{Core, Live};
 use crate::job::{Class, Job, JobState};
@@ -33,22 +35,28 @@ pub(crate) struct LiveJob {
     file: Option<Arc<File>>,
     /// The lease's token, once this process has it.
     token: Option<i64>,
-    /// The next slice, read ahead of its turn.
+    /// The next slices, read ahead of their turn.
     ahead: Option<Ahead>,
     running: bool,
     stopped: bool,
-    /// Slices that failed one after the other.
+    /// Turns that failed one after the other.
     failures: u32,
     /// It waits to try a slice again that failed.
     waits: bool,
-    slice_over: Arc<Notify>,
+    turn_over: Arc<Notify>,
 }
 
-/// A slice that is read while the one before it is committed.
+/// Slices that are read while those before them are committed.
 struct Ahead {
     start: Start,
-    slice: JoinHandle<Result<Slice, ImportsError>>,
+    slices: Slices,
     _room: OwnedSemaphorePermit,
+}
+
+/// Slices that follow each other.
+enum Slices {
+    Reading(JoinHandle<Result<Vec<Slice>, ImportsError>>),
+    Read(Vec<Slice>),
 }
 
 /// What a worker takes with it.
@@ -60,7 +68,7 @@ struct Picked {
     ahead: Option<Ahead>,
 }
 
-/// What came of a slice.
+/// What came of a turn.
 enum Outcome {
     /// The job's state after it.
     State(JobState),
@@ -70,7 +78,7 @@ enum Outcome {
     Held(Duration),
 }
 
-/// What a job waits for after a slice.
+/// What a job waits for after its turn.
 enum After {
     /// Its turn.
     Next,
@@ -81,7 +89,7 @@ enum After {
 }
 
 impl LiveJob {
-    /// A job that waits for its first slice.
+    /// A job that waits for its first turn.
     pub fn of(job: &Job) -> Self {
         LiveJob::new(job.tenant.clone(), job.class)
     }
@@ -97,15 +105,15 @@ impl LiveJob {
             stopped: false,
             failures: 0,
             waits: false,
-            slice_over: Arc::new(Notify::new()),
+            turn_over: Arc::new(Notify::new()),
         }
     }
 
-    /// Lets no further slice of it run; what tells the end of the one that runs, if one does.
+    /// Gives it no further turn; what tells the end of the one that runs, if one does.
     pub fn stop(&mut self) -> Option<Arc<Notify>> {
         self.stopped = true;
         self.ahead = None;
-        self.running.then(|| self.slice_over.clone())
+        self.running.then(|| self.turn_over.clone())
     }
 }
 
@@ -130,7 +138,7 @@ impl Live {
         };
         job.stopped = false;
         if job.running {
-            // Its slice puts it back.
+            // Its turn's end puts it back.
             return false;
         }
         job.waits = false;
@@ -159,8 +167,8 @@ impl Core {
         }
     }
 
-    /// Runs the next slice of a job.
-    async fn run_slice(&self, picked: Picked) -> Result<Outcome, ImportsError> {
+    /// Runs the next slices of a job.
+    async fn run_turn(&self, picked: Picked) -> Result<Outcome, ImportsError> {
         let number = picked.number;
         let job = self.behind.job_numbered(number).await?;
         if job.state != JobState::Running {
@@ -194,28 +202,31 @@ impl Core {
             offset: job.bytes_done,
             ordinal: job.next_ordinal,
         };
-        let slice = match picked.ahead.filter(|ahead| ahead.start == start) {
-            Some(ahead) => joined(ahead.slice).await?,
-            None => joined(read_slice(file.clone(), job.clone(), start)).await?,
+        let is_serving = self.guard.lock().is_serving(self.opened.elapsed());
+        let count = slices_of_turn(&job, is_serving);
+        let mut slices = match picked.ahead.filter(|ahead| ahead.start == start) {
+            Some(ahead) => ahead.slices.read().await?,
+            None => {
+                read_slices(file.clone(), job.clone(), start, count)
+                    .read()
+                    .await?
+            }
         };
-        let ahead = self.read_ahead(&slice, file, &job);
-        let placed = self.send(&job, &slice).await?;
-        let counts = Counts::of(&slice);
+        let rest = slices.split_off(count.min(slices.len()));
+        let ahead = self.ahead_of(&slices, rest, count, file, &job);
+        let counts = Counts::of(&slices);
+        let sent = self.send(&job, slices).await?;
         let lease = Lease {
             token,
             lasts: limits::LEASE,
         };
-        let is_serving = self.guard.lock().is_serving(self.opened.elapsed());
         let rows = match is_serving {
             true => limits::ROWS_WHILE_SERVED,
-            false => slice.records.len(),
+            false => usize::MAX,
         };
         let writing = Writing { lease, rows };
         let now = self.clock.now();
-        let committed = self
-            .behind
-            .commit_slice(&job, slice, placed, writing, now)
-            .await?;
+        let committed = self.behind.commit_slices(&job, sent, writing, now).await?;
         let Committed::State(state) = committed else {
             return Ok(Outcome::Lost);
         };
@@ -225,6 +236,15 @@ impl Core {
             live.ahead = ahead;
         }
         Ok(Outcome::State(state))
+    }
+
+    /// The most records of a slice, of jobs that are created from now on.
+    pub fn slice_records(&self) -> u32 {
+        let usual = match self.store.is_shared() {
+            true => limits::SLICE_RECORDS_MAX,
+            false => limits::SLICE_RECORDS,
+        };
+        self.config.slice_records.unwrap_or(usual)
     }
 
     async fn take_lease(&self, number: JobNumber) -> Result<Option<i64>, ImportsError> {
@@ -239,19 +259,26 @@ impl Core {
         Ok(token)
     }
 
-    /// Begins to read the slice after `slice`, if there is one and room for it.
-    fn read_ahead(&self, slice: &Slice, file: Arc<File>, job: &Arc<Job>) -> Option<Ahead> {
-        if slice.last {
-            return None;
-        }
+    /// What comes after `slices`: the `rest` of what was read with them, or else up to `count` that are
+    /// begun to be read, if there are any and there is room for them.
+    fn ahead_of(
+        &self,
+        slices: &[Slice],
+        rest: Vec<Slice>,
+        count: usize,
+        file: Arc<File>,
+        job: &Arc<Job>,
+    ) -> Option<Ahead> {
+        let latest = slices.last().filter(|slice| !slice.last)?;
         let room = self.ahead.clone().try_acquire_owned().ok()?;
-        let start = Start {
-            offset: slice.end,
-            ordinal: slice.next_ordinal,
+        let start = latest.next();
+        let slices = match rest.is_empty() {
+            true => read_slices(file, job.clone(), start, count),
+            false => Slices::Read(rest),
         };
         Some(Ahead {
             start,
-            slice: read_slice(file, job.clone(), start),
+            slices,
             _room: room,
         })
     }
@@ -285,34 +312,29 @@ impl Core {
         Ok(file)
     }
 
-    /// Sends a slice's records to the topic: one batch, durable when this returns.
-    async fn send(&self, job: &Job, slice: &Slice) -> Result<Option<Placed>, ImportsError> {
-        if slice.records.is_empty() || !job.sink.has_topic() {
-            return Ok(None);
-        }
-        // The sink needs the text too; the copy is of SLICE_BYTES_MAX bytes at most.
-        let tenant = Bytes::copy_from_slice(job.tenant.as_str().as_bytes());
-        let record = |record: &SliceRecord| Record {
-            headers: vec![(TENANT_HEADER.to_owned(), Some(tenant.clone()))],
-            ..Record::of_value(record.body.clone()).with_key(record.id.clone())
+    /// Sends slices' records to the topic: one batch of each, durable when this returns.
+    async fn send(&self, job: &Job, slices: Vec<Slice>) -> Result<Vec<Sent>, ImportsError> {
+        let of = |slice: &Slice| job.sink.has_topic() && !slice.records.is_empty();
+        let mut sequence = job.records_sent;
+        let batch = |slice: &Slice| {
+            let batch = batch(job, slice, sequence);
+            sequence += slice.records.len() as u64;
+            batch
         };
-        let records = slice.records.iter().map(record).collect();
-        let batch = ProduceBatch {
-            topic: job.topic.clone(),
-            partition: job.producer.partition,
-            records,
-            sequence: Some(ProducerSequence {
-                producer_id: job.producer.id,
-                producer_epoch: 0,
-                // Kafka's sequences wrap to zero after 2^31 - 1.
-                first_sequence: i32::try_from(job.records_sent & 0x7fff_ffff).unwrap_or(0),
-            }),
+        let batches: Vec<_> = slices.iter().filter(|slice| of(slice)).map(batch).collect();
+        let mut placed = match batches.is_empty() {
+            true => Vec::new().into_iter(),
+            false => self.store.produce_in_order(batches).await?.into_iter(),
         };
-        Ok(Some(self.store.produce(batch).await?))
+        let sent = |slice: Slice| Sent {
+            placed: of(&slice).then(|| placed.next()).flatten(),
+            slice,
+        };
+        Ok(slices.into_iter().map(sent).collect())
     }
 
-    /// Puts a job back, or ends it, after a slice.
-    async fn after_slice(
+    /// Puts a job back, or ends it, after its turn.
+    async fn after_turn(
         self: &Arc<Self>,
         number: JobNumber,
         cost: Cost,
@@ -355,7 +377,7 @@ impl Core {
                 };
                 job.running = false;
                 job.waits = waits;
-                job.slice_over.notify_waiters();
+                job.turn_over.notify_waiters();
                 job.stopped
             });
             match after {
@@ -403,7 +425,7 @@ impl Core {
         let mut live = self.live.lock();
         live.schedule.done(number, cost, false);
         if let Some(job) = live.jobs.remove(&number) {
-            job.slice_over.notify_waiters();
+            job.turn_over.notify_waiters();
         }
         gauge(&live);
     }
@@ -429,7 +451,7 @@ impl Core {
             let mut live = self.live.lock();
             live.schedule.done(number, cost, false);
             if let Some(job) = live.jobs.remove(&number) {
-                job.slice_over.notify_waiters();
+                job.turn_over.notify_waiters();
             }
             gauge(&live);
         }
@@ -444,7 +466,7 @@ impl Core {
 }
 
 impl Core {
-    /// Rests between bulk slices, until somebody waits for interactive work.
+    /// Rests between bulk turns, until somebody waits for interactive work.
     async fn rest(&self, rest: Duration) {
         let until = Instant::now() + rest;
         loop {
@@ -458,7 +480,7 @@ impl Core {
     }
 }
 
-/// A worker: pulls slices, the fairest first, until the service stops.
+/// A worker: gives jobs their turn, the fairest first, until the service stops.
 pub(crate) async fn work(core: Arc<Core>) {
     loop {
         let woken = core.wake.notified();
@@ -475,11 +497,11 @@ pub(crate) async fn work(core: Arc<Core>) {
         core.wake.notify_one();
         let started = Instant::now();
         let (number, class) = (picked.number, picked.class);
-        let outcome = core.run_slice(picked).await;
+        let outcome = core.run_turn(picked).await;
         let took = started.elapsed();
         metrics::histogram!("thalweg_imports_slice_seconds").record(took.as_secs_f64());
         let cost = Cost(u64::try_from(took.as_micros()).unwrap_or(u64::MAX));
-        core.after_slice(number, cost, outcome).await;
+        core.after_turn(number, cost, outcome).await;
         if class == Class::Bulk {
             let (rest, share) = {
                 let mut guard = core.guard.lock();
@@ -496,46 +518,70 @@ pub(crate) async fn work(core: Arc<Core>) {
     }
 }
 
-async fn joined(reading: JoinHandle<Result<Slice, ImportsError>>) -> Result<Slice, ImportsError> {
-    match reading.await {
-        Ok(read) => read,
-        Err(_) => Err(ImportsError::Read(std::io::Error::other(
-            "the reader broke off",
-        ))),
+impl Slices {
+    async fn read(self) -> Result<Vec<Slice>, ImportsError> {
+        let broke = |_| ImportsError::Read(std::io::Error::other("the reader broke off"));
+        match self {
+            Slices::Reading(reading) => reading.await.map_err(broke)?,
+            Slices::Read(slices) => Ok(slices),
+        }
     }
 }
 
-fn read_slice(
-    file: Arc<File>,
-    job: Arc<Job>,
-    start: Start,
-) -> JoinHandle<Result<Slice, ImportsError>> {
-    tokio::task::spawn_blocking(move || {
+fn read_slices(file: Arc<File>, job: Arc<Job>, start: Start, count: usize) -> Slices {
+    Slices::Reading(tokio::task::spawn_blocking(move || {
         let reading = Reading {
             format: job.format,
             profile: &job.profile,
             job: &job.id,
             records_max: job.slice_records,
         };
-        slice::read(&file, job.bytes_total, start, &reading)
-    })
+        slice::read_some(&file, job.bytes_total, start, &reading, count)
+    }))
 }
 
-/// What of a slice the metrics count.
+/// How many slices of a job are one turn.
+fn slices_of_turn(job: &Job, is_serving: bool) -> usize {
+    let records = usize::try_from(job.slice_records).unwrap_or(usize::MAX);
+    match is_serving {
+        true => 1,
+        false => (limits::TURN_RECORDS / records.max(1)).clamp(1, limits::TURN_SLICES_MAX),
+    }
+}
+
+/// A slice's records as they go to the topic, the first with this number.
+fn batch(job: &Job, slice: &Slice, sequence: u64) -> ProduceBatch {
+    // The sink needs the text too; the copy is of SLICE_BYTES_MAX bytes at most.
+    let tenant = Bytes::copy_from_slice(job.tenant.as_str().as_bytes());
+    let record = |record: &SliceRecord| Record {
+        headers: vec![(TENANT_HEADER.to_owned(), Some(tenant.clone()))],
+        ..Record::of_value(record.body.clone()).with_key(record.id.clone())
+    };
+    ProduceBatch {
+        topic: job.topic.clone(),
+        partition: job.producer.partition,
+        records: slice.records.iter().map(record).collect(),
+        sequence: Some(ProducerSequence {
+            producer_id: job.producer.id,
+            producer_epoch: 0,
+            // Kafka's sequences wrap to zero after 2^31 - 1.
+            first_sequence: i32::try_from(sequence & 0x7fff_ffff).unwrap_or(0),
+        }),
+    }
+}
+
+/// What of slices the metrics count.
 struct Counts {
     done: u64,
     rejected: u64,
 }
 
 impl Counts {
-    fn of(slice: &Slice) -> Self {
-        let is_rejected = |kind| kind == RemarkKind::Rejected;
-        let rejected = slice
-            .remarks
-            .iter()
-            .filter(|remark| is_rejected(remark.kind));
+    fn of(slices: &[Slice]) -> Self {
+        let remarks = slices.iter().flat_map(|slice| &slice.remarks);
+        let rejected = remarks.filter(|remark| remark.kind == RemarkKind::Rejected);
         Counts {
-            done: slice.records.len() as u64,
+            done: slices.iter().map(|slice| slice.records.len() as u64).sum(),
             rejected: rejected.count() as u64,
         }
     }
@@ -554,7 +600,7 @@ pub(crate) fn gauge(live: &Live) {
 
 /// The header by which a record names its tenant, as the event store reads it.
 const TENANT_HEADER: &str = "thalweg.tenant";
-/// The first pause after a failed slice.
+/// The first pause after a failed turn.
 const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
 
 #[cfg(test)]

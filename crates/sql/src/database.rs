@@ -299,6 +299,26 @@ impl Database {
         timely(&self.place, what, done).await
     }
 
+    /// Runs one statement by itself that has a `RETURNING`, which commits it; its first row, if there
+    /// is one. Only where [`Dialect::has_returning`].
+    pub async fn run_returning(
+        &self,
+        what: &'static str,
+        statement: &Statement,
+    ) -> Result<Option<Row>, SqlError> {
+        match &self.pools {
+            Pools::Sqlite(file) => {
+                let rows = async {
+                    let rows = query!(Dialect::Sqlite, statement).fetch_all(file.writer());
+                    Ok(rows.await?.into_iter().next().map(Row::Sqlite))
+                };
+                timely(&self.place, what, rows).await
+            }
+            // A server reads and writes over the same connections.
+            Pools::Postgres(_) | Pools::MySql(_) => self.row(what, statement).await,
+        }
+    }
+
     /// Begins a transaction; on a file with its write lock. None begins once
     /// [`Database::still_fits`] has found that this binary is too old.
     pub async fn begin(&self) -> Result<Transaction, SqlError> {

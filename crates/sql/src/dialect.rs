@@ -41,6 +41,11 @@ impl Dialect {
         self != Dialect::Sqlite
     }
 
+    /// Whether an INSERT may say what it has put in; MySQL's may not.
+    pub fn has_returning(self) -> bool {
+        self != Dialect::MySql
+    }
+
     /// A statement with `?` in this dialect's words. No statement has a `?` in a literal.
     pub(crate) fn statement(self, text: &str) -> String {
         if self != Dialect::Postgres {

@@ -23,7 +23,7 @@ use crate::event_store::{
 use crate::fenced::{EmbeddedWriter, FencedWriter};
 use crate::groups::GroupDescription;
 use crate::once::{ProduceOnce, StoredOnce};
-use crate::partition::Ack;
+use crate::partition::{Ack, Append};
 use crate::store::Streams;
 use crate::tenants::{Run, counted};
 use crate::topic::TopicName;
@@ -130,40 +130,23 @@ impl EventStore for Embedded {
         self.streams.delete_records(topic, partition, offset).await
     }
 
-    async fn produce(&self, produced: ProduceBatch) -> Result<Placed, StreamsError> {
-        let ProduceBatch {
-            topic,
-            partition,
-            records,
-            sequence,
-        } = produced;
-        let found = self.streams.topic_by_name(&topic);
-        let found = found.ok_or_else(|| StreamsError::UnknownTopic(topic.clone()))?;
-        if topic.is_internal() {
-            return Err(StreamsError::InternalTopic(topic));
+    async fn produce(&self, batch: ProduceBatch) -> Result<Placed, StreamsError> {
+        self.append(batch).await?.stored().await
+    }
+
+    async fn produce_in_order(
+        &self,
+        batches: Vec<ProduceBatch>,
+    ) -> Result<Vec<Placed>, StreamsError> {
+        let mut appended = Vec::with_capacity(batches.len());
+        for batch in batches {
+            appended.push(self.append(batch).await?);
         }
-        let Some(found) = found.partition(partition).cloned() else {
-            return Err(StreamsError::UnknownPartition { topic, partition });
-        };
-        let batch = batch::build(&records, self.streams.clock().now(), sequence)?;
-        drop(records);
-        let append = loop {
-            match (self.streams).append_at_home(&found, batch.clone(), Ack::All) {
-                Err(StreamsError::Busy) => {
-                    let bytes = self.streams.bytes_at_home(batch.len() as u64);
-                    self.streams.room(bytes).await;
-                }
-                Err(StreamsError::Switching(tenant)) => {
-                    self.streams.tenant_opened(&tenant, &topic).await?;
-                }
-                outcome => break outcome?,
-            }
-        };
-        append.ack.await?;
-        Ok(Placed {
-            partition,
-            base_offset: append.base_offset,
-        })
+        let mut placed = Vec::with_capacity(appended.len());
+        for batch in appended {
+            placed.push(batch.stored().await?);
+        }
+        Ok(placed)
     }
 
     async fn produce_once(&self, asked: ProduceOnce) -> Result<StoredOnce, StreamsError> {
@@ -404,11 +387,61 @@ impl Administration for Embedded {
 }
 
 impl Embedded {
+    /// Puts a batch into its partition, when there is room for it.
+    async fn append(&self, batch: ProduceBatch) -> Result<Appended, StreamsError> {
+        let ProduceBatch {
+            topic,
+            partition,
+            records,
+            sequence,
+        } = batch;
+        let found = self.streams.topic_by_name(&topic);
+        let found = found.ok_or_else(|| StreamsError::UnknownTopic(topic.clone()))?;
+        if topic.is_internal() {
+            return Err(StreamsError::InternalTopic(topic));
+        }
+        let Some(found) = found.partition(partition).cloned() else {
+            return Err(StreamsError::UnknownPartition { topic, partition });
+        };
+        let batch = batch::build(&records, self.streams.clock().now(), sequence)?;
+        drop(records);
+        let append = loop {
+            match (self.streams).append_at_home(&found, batch.clone(), Ack::All) {
+                Err(StreamsError::Busy) => {
+                    let bytes = self.streams.bytes_at_home(batch.len() as u64);
+                    self.streams.room(bytes).await;
+                }
+                Err(StreamsError::Switching(tenant)) => {
+                    self.streams.tenant_opened(&tenant, &topic).await?;
+                }
+                outcome => break outcome?,
+            }
+        };
+        Ok(Appended { partition, append })
+    }
+
     fn check_broker(&self, broker: Option<i32>) -> Result<(), StreamsError> {
         match broker {
             Some(id) if id != self.streams.node_id() => Err(StreamsError::UnknownBroker(id)),
             _ => Ok(()),
         }
+    }
+}
+
+/// A batch in its partition, on its way to the disk.
+struct Appended {
+    partition: i32,
+    append: Append,
+}
+
+impl Appended {
+    /// Waits until it has its topic's durability.
+    async fn stored(self) -> Result<Placed, StreamsError> {
+        self.append.ack.await?;
+        Ok(Placed {
+            partition: self.partition,
+            base_offset: self.append.base_offset,
+        })
     }
 }
 

@@ -105,6 +105,19 @@ pub trait EventStore: Administration {
     /// A batch whose sequence was stored already answers its old offset.
     async fn produce(&self, batch: ProduceBatch) -> Result<Placed, StreamsError>;
 
+    /// Stores batches of one producer in their order, as [`EventStore::produce`] does, where the
+    /// store can do so with one wait for all. After an error those before may be stored.
+    async fn produce_in_order(
+        &self,
+        batches: Vec<ProduceBatch>,
+    ) -> Result<Vec<Placed>, StreamsError> {
+        let mut placed = Vec::with_capacity(batches.len());
+        for batch in batches {
+            placed.push(self.produce(batch).await?);
+        }
+        Ok(placed)
+    }
+
     /// Stores records at most once under a key, all or none; returns when they have their topic's
     /// durability. A key that was stored under before, by whichever process on this store, answers
     /// where, and `KeyReused` when it came with another request; one that is under way is waited

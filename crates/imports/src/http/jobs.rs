@@ -326,11 +326,7 @@ async fn new_job(
         retry_of: None,
         source,
         is_resumable: asked.resumable.unwrap_or(false),
-        slice_records: imports
-            .core
-            .config
-            .slice_records
-            .clamp(1, SLICE_RECORDS_TOP),
+        slice_records: imports.core.slice_records().clamp(1, SLICE_RECORDS_TOP),
         idempotency_key,
     })
 }

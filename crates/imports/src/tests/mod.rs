@@ -202,7 +202,7 @@ fn books(numbers: std::ops::Range<usize>) -> Vec<u8> {
 
 fn small_slices(records: u32) -> ImportsConfig {
     ImportsConfig {
-        slice_records: records,
+        slice_records: Some(records),
         ..ImportsConfig::default()
     }
 }

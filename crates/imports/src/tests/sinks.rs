@@ -125,6 +125,54 @@ async fn a_profile_decides_what_becomes_of_records_that_are_there() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn each_slice_of_a_turn_is_accounted_for() {
+    on_every_database(|service| async move {
+        let profile = "{\"id\":\"id\",\"match\":\"id\",\"on_match\":\"fail\"}";
+        let path = "/api/v1/profiles/once?tenant=t";
+        assert_eq!(service.call("PUT", path, profile).await.0, 200);
+        // Slices of seven: the second has a line that cannot be read, the third a record that the first
+        // has, the fourth nothing but lines that cannot be read.
+        let line = |n: usize| match n {
+            9 | 21..28 => "{\n".to_owned(),
+            16 => "{\"id\":2}\n".to_owned(),
+            n => format!("{{\"id\":{n}}}\n"),
+        };
+        let lines: String = (0..40).map(line).collect();
+        let query = "format=jsonl&tenant=t&profile=once&topic=once";
+        let id = service.import(query, lines).await;
+        let job = service.ended(&id).await;
+        let counts = ["records_done", "records_rejected"].map(|count| job[count].as_i64());
+        assert_eq!(counts, [31, 9].map(Some), "{job}");
+        let select = "SELECT first_ordinal, records, rejected, base_offset FROM import_slices ORDER BY start";
+        let database = &service.imports.core.registry.database;
+        let rows = database.rows("look", &sql::Statement::new(select)).await;
+        let slices: Vec<_> = rows
+            .unwrap()
+            .iter()
+            .map(|row| {
+                let number = |column| row.number(column).unwrap();
+                let offset = row.maybe_number("base_offset").unwrap();
+                (number("first_ordinal"), number("records"), number("rejected"), offset)
+            })
+            .collect();
+        let expected = [
+            (1, 7, 0, Some(0)),
+            (8, 6, 1, Some(7)),
+            (15, 6, 1, Some(13)),
+            (22, 0, 7, None),
+            (29, 7, 0, Some(20)),
+            (36, 5, 0, Some(27)),
+        ];
+        assert_eq!(slices, expected);
+        let journal: Vec<_> = service.journal(&id).await;
+        let ordinals = journal.iter().map(|entry| entry["ordinal"].as_u64().unwrap());
+        assert_eq!(ordinals.collect::<Vec<_>>(), [10, 17, 22, 23, 24, 25, 26, 27, 28]);
+        service.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn progress_is_what_the_database_counts_at_every_look() {
     on_every_database(|service| async move {
         let mut file = books(0..600);

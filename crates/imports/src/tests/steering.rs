@@ -227,7 +227,11 @@ async fn a_worker_that_lost_its_lease_commits_nothing() {
     };
     let now = base::UnixMillis(0);
     let writing = crate::commit::Writing { lease, rows: 1 };
-    let committed = registry.commit_slice(&job, slice, None, writing, now).await;
+    let sent = vec![crate::commit::Sent {
+        slice,
+        placed: None,
+    }];
+    let committed = registry.commit_slices(&job, sent, writing, now).await;
     assert_eq!(
         committed.unwrap(),
         crate::commit::Committed::Fenced,
