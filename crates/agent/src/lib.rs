@@ -37,6 +37,7 @@ pub mod limits;
 mod local;
 mod logs;
 mod manifest;
+mod memory;
 mod metrics;
 mod modbus;
 mod mqtt;

@@ -17,6 +17,10 @@ pub(crate) const SLICE_RECORDS: u32 = 50;
 /// Records of one turn, or one slice where that has more.
 pub(crate) const TURN_RECORDS: usize = SLICE_RECORDS_MAX as usize;
 
+/// Bytes of the file from which on a turn has no further slice: so that others, and a cancel, wait no
+/// longer than for one slice of the largest.
+pub(crate) const TURN_BYTES: u64 = SLICE_BYTES_MAX as u64;
+
 /// Slices of one turn: a store remembers as many batches of a producer, and after a crash all of them
 /// come again.
 pub(crate) const TURN_SLICES_MAX: usize = 5;

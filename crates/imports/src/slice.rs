@@ -223,7 +223,8 @@ impl SliceRecord {
     }
 }
 
-/// Reads up to `count` slices, one after the other, from `start` on.
+/// Reads up to `count` slices, one after the other, from `start` on; fewer where they are large, or
+/// where one cannot be read.
 pub(crate) fn read_some(
     file: &File,
     file_len: u64,
@@ -231,14 +232,18 @@ pub(crate) fn read_some(
     reading: &Reading<'_>,
     count: usize,
 ) -> Result<Vec<Slice>, ImportsError> {
-    let mut slices: Vec<Slice> = Vec::with_capacity(count);
+    let mut slices = vec![read(file, file_len, start, reading)?];
     while slices.len() < count {
-        let start = slices.last().map_or(start, Slice::next);
-        let slice = read(file, file_len, start, reading)?;
-        let is_last = slice.last;
-        slices.push(slice);
-        if is_last {
+        let Some(latest) = slices.last() else {
             break;
+        };
+        if latest.last || latest.end - start.offset >= limits::TURN_BYTES {
+            break;
+        }
+        match read(file, file_len, latest.next(), reading) {
+            Ok(slice) => slices.push(slice),
+            // What was read has its turn; this one's comes next.
+            Err(_) => break,
         }
     }
     Ok(slices)
@@ -466,5 +471,45 @@ mod tests {
             ends.push(slice.end);
         }
         assert_eq!(ends, [limits::SKIPPED_BYTES_MAX, file_len]);
+    }
+
+    #[test]
+    fn several_slices_are_the_same_as_one_after_the_other() {
+        let mut file = tempfile::tempfile().unwrap();
+        let line = |n: usize| {
+            format!(
+                "{{\"id\":{n},\"pad\":\"{}\"}}\n",
+                "x".repeat(n % 90 * 1_000)
+            )
+        };
+        let text: String = (0..400).map(line).collect();
+        std::io::Write::write_all(&mut file, text.as_bytes()).unwrap();
+        let profile = Profile::default();
+        let reading = Reading {
+            format: Format::Jsonl,
+            profile: &profile,
+            job: "j",
+            records_max: 10,
+        };
+        let file_len = text.len() as u64;
+        let mut start = Start {
+            offset: 0,
+            ordinal: 1,
+        };
+        let (mut most, mut least) = (0, usize::MAX);
+        while start.offset < file_len {
+            let slices = read_some(&file, file_len, start, &reading, 5).unwrap();
+            for slice in &slices {
+                let alone = read(&file, file_len, start, &reading).unwrap();
+                assert_eq!(slice.start, start.offset);
+                assert_eq!((&slice.records, slice.end), (&alone.records, alone.end));
+                start = slice.next();
+            }
+            let bytes = slices.last().unwrap().end - slices[0].start;
+            assert!(bytes < 2 * limits::TURN_BYTES, "{bytes} bytes in a turn");
+            (most, least) = (most.max(slices.len()), least.min(slices.len()));
+        }
+        assert_eq!(start.ordinal, 401);
+        assert!(most == 5 && least < 5, "{least} to {most} slices");
     }
 }

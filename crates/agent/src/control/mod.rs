@@ -40,6 +40,7 @@ use self::work::Work;
 use crate::AgentError;
 use crate::assets::Assets;
 use crate::limits::CONTROL_BACK_OFF_MAX;
+use crate::memory;
 use crate::properties::Told;
 use crate::supervisor::Supervisor;
 
@@ -166,7 +167,11 @@ impl Control {
             .map_err(|error| control_error("heartbeat", error))?;
         let hands = &self.hands;
         let answer = hands.link.post(&hands.config.heartbeat_url, body).await?;
-        self.is_introduced = true;
+        if !std::mem::replace(&mut self.is_introduced, true) {
+            // The manifest is gone from memory, but for the one copy that is kept.
+            drop(heartbeat);
+            memory::give_back();
+        }
         if answer.is_empty() {
             return Ok(());
         }

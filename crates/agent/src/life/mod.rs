@@ -30,6 +30,7 @@ use crate::host;
 use crate::limits::CHANGE_TRIAL_WAIT;
 use crate::local::{Served, Server};
 use crate::logs::Logs;
+use crate::memory;
 use crate::metrics::Publisher;
 use crate::parameters::Outside;
 use crate::properties::{Told, Trial};
@@ -363,6 +364,8 @@ impl Beside {
             let service = Arc::clone(service);
             tasks.push(tokio::spawn(async move { service.keep_alive().await }));
         }
+        // What it took to read the settings and the flow.
+        memory::give_back();
         Ok(Beside {
             tasks,
             service,

@@ -87,8 +87,8 @@ struct Context {
 /// A schema that an id belongs to.
 struct Bound {
     schema: Arc<Schema>,
-    /// How many versions of subjects it is.
-    uses: usize,
+    /// The versions of subjects that it is.
+    uses: BTreeSet<(String, i32)>,
 }
 
 /// The topic holds more than the registry keeps in memory.
@@ -251,12 +251,16 @@ impl State {
         }
         if counts {
             if let Some(bound) = self.bound_mut(&schema) {
-                bound.uses += 1;
+                bound.uses.insert((subject.to_owned(), version));
             }
             let versions = self.subjects.entry(subject.to_owned()).or_default();
-            let is_deleted = deleted;
-            match versions.insert(version, Version { schema, is_deleted }) {
-                Some(replaced) => self.unuse(&replaced.schema),
+            let told = Version {
+                schema: schema.clone(),
+                is_deleted: deleted,
+            };
+            match versions.insert(version, told) {
+                Some(replaced) if Arc::ptr_eq(&replaced.schema, &schema) => {}
+                Some(replaced) => self.unuse(&replaced.schema, subject, version),
                 None => self.versions_count += 1,
             }
         }
@@ -306,16 +310,16 @@ impl State {
         if versions.is_empty() {
             self.subjects.remove(subject);
         }
-        self.unuse(&removed.schema);
+        self.unuse(&removed.schema, subject, version);
     }
 
     /// Takes a version off a schema, which goes with its last one.
-    fn unuse(&mut self, schema: &Arc<Schema>) {
+    fn unuse(&mut self, schema: &Arc<Schema>, subject: &str, version: i32) {
         let Some(bound) = self.bound_mut(schema) else {
             return;
         };
-        bound.uses = bound.uses.saturating_sub(1);
-        if bound.uses > 0 {
+        bound.uses.remove(&(subject.to_owned(), version));
+        if !bound.uses.is_empty() {
             return;
         }
         let context = self.context_mut(&schema.context);
@@ -402,6 +406,13 @@ impl State {
         Some(&bound.schema)
     }
 
+    /// The versions of subjects that have an id's schema, deleted or not, in the order of names.
+    pub fn uses(&self, context: &str, id: i32) -> impl Iterator<Item = (&str, i32)> {
+        let bound = self.contexts.get(context).and_then(|of| of.by_id.get(&id));
+        let uses = bound.into_iter().flat_map(|bound| &bound.uses);
+        uses.map(|(subject, version)| (subject.as_str(), *version))
+    }
+
     /// The id of a schema.
     pub fn id_of(&self, context: &str, content: &Content) -> Option<i32> {
         self.contexts.get(context)?.ids.get(content).copied()
@@ -458,7 +469,7 @@ impl Context {
             None => {
                 let content = Arc::new(content);
                 let bound = schema(content.clone());
-                let (schema, uses) = (bound.clone(), 0);
+                let (schema, uses) = (bound.clone(), BTreeSet::new());
                 self.by_id.insert(id, Bound { schema, uses });
                 // Of a schema with two ids, which others may have given, the first goes on.
                 self.ids.entry(content).or_insert(id);

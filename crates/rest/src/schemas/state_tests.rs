@@ -91,6 +91,37 @@ fn an_id_belongs_to_the_first_that_names_it() {
 }
 
 #[test]
+fn a_schema_is_there_as_long_as_any_version_is_it() {
+    let mut log = Applying::default();
+    let uses = |log: &Applying, context, id| -> Vec<(String, i32)> {
+        let uses = log.state.uses(context, id);
+        uses.map(|(subject, version)| (subject.to_owned(), version))
+            .collect()
+    };
+    let of = |names: &[(&str, i32)]| -> Vec<(String, i32)> {
+        names
+            .iter()
+            .map(|(name, version)| ((*name).to_owned(), *version))
+            .collect()
+    };
+    for (subject, number) in [("t", 1), ("s", 2), ("s", 1)] {
+        assert!(log.apply(version(subject, number, 1, "a")));
+    }
+    // Written again as it is, as deletions and repairs do.
+    assert!(log.apply(theirs(version("s", 1, 1, "a"))));
+    assert_eq!(uses(&log, ".", 1), of(&[("s", 1), ("s", 2), ("t", 1)]));
+    assert_eq!(uses(&log, ".eu", 1), of(&[]));
+    // A version that becomes another schema is none of the first one's any more.
+    assert!(log.apply(theirs(version("s", 2, 2, "b"))));
+    assert!(log.apply(Entry::no_schema("s", 1, 1)));
+    assert_eq!(uses(&log, ".", 1), of(&[("t", 1)]));
+    assert_eq!(uses(&log, ".", 2), of(&[("s", 2)]));
+    assert!(log.apply(Entry::no_schema("t", 1, 1)));
+    assert_eq!(uses(&log, ".", 1), of(&[]));
+    assert!(log.state.schema(".", 1).is_none());
+}
+
+#[test]
 fn a_repair_does_not_bring_back_what_was_deleted() {
     let mut log = Applying::default();
     log.apply(version("s", 1, 1, "a"));

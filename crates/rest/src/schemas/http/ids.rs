@@ -119,18 +119,18 @@ async fn uses(
     let state = served.registry.log.state();
     // A subject beside its context narrows the answer.
     let only = asked.subject.as_deref().map(|subject| parts(subject).1);
-    let mut uses = Vec::new();
-    for (name, versions) in state.subjects() {
-        let is_wanted = only.is_none_or(|only| only.is_empty() || parts(name).1 == only);
-        if !is_wanted || context_of(name) != context || !sight.sees(name) {
-            continue;
-        }
-        let of_schema = versions.iter().filter(|(_, version)| {
-            version.schema.id == schema.id && (asked.deleted || !version.is_deleted)
-        });
-        uses.extend(of_schema.map(|(number, _)| (name.to_owned(), *number)));
-    }
-    Ok(uses)
+    let uses = state.uses(context, schema.id).filter(|(name, version)| {
+        let is_named = only.is_none_or(|only| only.is_empty() || parts(name).1 == only);
+        let is_live = || {
+            state
+                .version(name, *version)
+                .is_some_and(|of| !of.is_deleted)
+        };
+        is_named && (asked.deleted || is_live()) && sight.sees(name)
+    });
+    Ok(uses
+        .map(|(name, version)| (name.to_owned(), version))
+        .collect())
 }
 
 /// `GET /schemas`

@@ -14,7 +14,7 @@ use streams::Caller;
 use crate::error::RestError;
 use crate::schemas::error::SchemaError;
 use crate::schemas::state::State;
-use crate::schemas::subject::{context_of, parts};
+use crate::schemas::subject::parts;
 
 /// Who asks, and what for.
 pub(super) struct Sight {
@@ -45,12 +45,8 @@ impl Sight {
 
     /// Whether the schema of an id may be shown.
     pub(super) fn sees_id(&self, state: &State, context: &str, id: i32) -> bool {
-        self.member.is_none()
-            || state.subjects().any(|(subject, versions)| {
-                context_of(subject) == context
-                    && versions.values().any(|version| version.schema.id == id)
-                    && self.sees(subject)
-            })
+        let mut uses = state.uses(context, id);
+        self.member.is_none() || uses.any(|(subject, _)| self.sees(subject))
     }
 }
 
