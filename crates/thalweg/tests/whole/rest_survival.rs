@@ -291,6 +291,10 @@ async fn instances_of_a_proxy_that_is_gone_leave_the_roll_after_their_time() {
         let mut listed = BTreeSet::new();
         for line in lines(&streams, "__rest_instances", "%k\t%S\n") {
             let (key, size) = line.split_once('\t').unwrap();
+            if key == "mark" {
+                // Of a proxy that was slow to read the roll; no instance.
+                continue;
+            }
             match size {
                 "-1" => listed.remove(key),
                 _ => listed.insert(key.to_owned()),
