@@ -98,17 +98,24 @@ async fn turn(core: &Core, after: &mut String) -> Result<bool, ImportsError> {
         let taken = take(core, &batch);
         let (taken, ahead) = tokio::join!(taken, next(core, after, Some(&batch.queued)));
         taken?;
-        let rest = core.rest_of_index(started.elapsed());
-        if !rest.is_zero() {
-            tokio::time::sleep(rest).await;
-        }
+        rest(core, started).await;
         match ahead? {
             Some(ahead) => batch = ahead,
             None => return Ok(true),
         }
     }
+    let started = Instant::now();
     take(core, &batch).await?;
+    rest(core, started).await;
     Ok(true)
+}
+
+/// Rests after what began at `started`, where somebody is served.
+async fn rest(core: &Core, started: Instant) {
+    let rest = core.rest_of_index(started.elapsed());
+    if !rest.is_zero() {
+        tokio::time::sleep(rest).await;
+    }
 }
 
 /// Reads what comes next: of the tenant after `after`, or else of the first one, beside what is

@@ -23,7 +23,7 @@ pub(crate) const TURN_BYTES: u64 = SLICE_BYTES_MAX as u64;
 
 /// Slices of one turn: a store remembers as many batches of a producer, and after a crash all of them
 /// come again.
-pub(crate) const TURN_SLICES_MAX: usize = 5;
+pub(crate) const TURN_SLICES_MAX: usize = streams::limits::PRODUCER_BATCHES_REMEMBERED;
 
 /// Bytes of keys and values of one slice's records: a slice is one batch in the store, which takes
 /// about 1 MiB, and one batch is what the store recognizes when it comes again after a crash.
