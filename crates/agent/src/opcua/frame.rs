@@ -1,16 +1,19 @@
-//! Chunks of OPC UA's TCP mapping without security (Part 6, 6.7 and 7.1).
+//! Chunks of OPC UA's TCP mapping (Part 6, 6.7 and 7.1); what protects them is `guard`'s.
 //!
 //! | chunk | bytes behind its head |
 //! | --- | --- |
 //! | `HEL`, `ACK` | version, bytes of a chunk either way, bytes and chunks of a message; `HEL`: the endpoint |
 //! | `ERR` | status, reason |
-//! | `OPN` | channel, policy, two absent certificates, sequence, request, message |
+//! | `OPN` | channel, policy, sender's certificate, receiver's thumbprint (both absent without security), sequence, request, message |
 //! | `MSG`, `CLO` | channel, token, sequence, request, a part of the message |
 //!
 //! A head is three letters, `F` for the last chunk of a message, `C` for one before or `A` for a
 //! message given up, and the chunk's whole length.
 
+use std::borrow::Cow;
+
 use super::Fault;
+use super::guard::Guard;
 use super::wire::{Damaged, Reader};
 use super::writer::Writer;
 use crate::net::limits::{OPC_CHUNK_BYTES_MAX, OPC_MESSAGE_BYTES_MAX};
@@ -44,6 +47,17 @@ pub(crate) struct Way {
 /// Parts of an answer.
 #[derive(Debug, Default)]
 pub(crate) struct Assembly(Vec<u8>);
+
+impl Head {
+    /// The letter that says which part of a message follows.
+    pub(crate) fn part(&self) -> u8 {
+        match (self.is_aborted, self.is_last) {
+            (true, _) => b'A',
+            (false, true) => b'F',
+            (false, false) => b'C',
+        }
+    }
+}
 
 /// Reads a head.
 pub(crate) fn head(bytes: [u8; HEAD_BYTES]) -> Result<Head, Damaged> {
@@ -103,21 +117,38 @@ pub(crate) fn refusal(body: &[u8]) -> Fault {
     Fault::Link(format!("the server ends the connection: {status} {reason}"))
 }
 
-/// The chunk that opens a channel without security.
-pub(crate) fn open(sequence: u32, request: u32, message: &[u8]) -> Vec<u8> {
+/// The chunk that opens a channel.
+pub(crate) fn open(
+    guard: Option<&Guard>,
+    sequence: u32,
+    request: u32,
+    message: &[u8],
+) -> Result<Vec<u8>, Fault> {
+    let mut rest = Writer::default();
+    rest.u32(sequence);
+    rest.u32(request);
+    rest.raw(message);
+    let rest = rest.into_bytes();
+    if let Some(guard) = guard {
+        return guard.seal_opening(0, &rest);
+    }
     let mut body = Writer::default();
     body.u32(0);
     body.text(POLICY_NONE);
     body.null();
     body.null();
-    body.u32(sequence);
-    body.u32(request);
-    body.raw(message);
-    chunk(*b"OPN", b'F', &body.into_bytes())
+    body.raw(&rest);
+    Ok(chunk(*b"OPN", b'F', &body.into_bytes()))
 }
 
 /// Reads the answer to it: the message, which says the channel once more.
-pub(crate) fn opened(body: &[u8]) -> Result<&[u8], Fault> {
+pub(crate) fn opened<'b>(
+    guard: Option<&mut Guard>,
+    body: &'b [u8],
+) -> Result<Cow<'b, [u8]>, Fault> {
+    if let Some(guard) = guard {
+        return guard.open_opening(body).map(Cow::Owned);
+    }
     let mut body = Reader::new(body);
     body.u32()?;
     let policy = body.text()?;
@@ -126,7 +157,7 @@ pub(crate) fn opened(body: &[u8]) -> Result<&[u8], Fault> {
     body.u32()?;
     body.u32()?;
     match policy == POLICY_NONE {
-        true => Ok(body.rest()),
+        true => Ok(Cow::Borrowed(body.rest())),
         false => Err(Damaged("the channel has another policy than was asked for").into()),
     }
 }
@@ -136,6 +167,7 @@ pub(crate) fn opened(body: &[u8]) -> Result<&[u8], Fault> {
 /// # Errors
 /// When the server does not take so much.
 pub(crate) fn message(
+    guard: Option<&Guard>,
     letters: [u8; 3],
     way: Way,
     sequence: &mut u32,
@@ -143,23 +175,34 @@ pub(crate) fn message(
     message: &[u8],
     bounds: &Bounds,
 ) -> Result<Vec<u8>, Fault> {
-    let room = bounds.chunk_bytes - HEAD_BYTES - PART_HEAD_BYTES;
+    let room = match guard {
+        Some(guard) => guard.room(bounds.chunk_bytes),
+        None => bounds.chunk_bytes - HEAD_BYTES - WAY_BYTES - SEQUENCE_HEAD_BYTES,
+    };
     let count = message.len().div_ceil(room).max(1);
     let is_over = |most: usize, is: usize| most != 0 && is > most;
     if is_over(bounds.message_bytes, message.len()) || is_over(bounds.chunks, count) {
         return Err(Fault::TooLarge);
     }
-    let mut bytes = Vec::with_capacity(message.len() + count * (HEAD_BYTES + PART_HEAD_BYTES));
+    let mut bytes = Vec::with_capacity(message.len() + count * (bounds.chunk_bytes - room));
     for (index, part) in message.chunks(room).enumerate() {
-        let mut body = Writer::default();
-        body.u32(way.channel);
-        body.u32(way.token);
-        body.u32(*sequence);
-        body.u32(request);
-        body.raw(part);
+        let mut clear = Writer::default();
+        clear.u32(way.channel);
+        clear.u32(way.token);
+        let mut rest = Writer::default();
+        rest.u32(*sequence);
+        rest.u32(request);
+        rest.raw(part);
         *sequence = sequence.wrapping_add(1);
         let last = if index + 1 == count { b'F' } else { b'C' };
-        bytes.extend(chunk(letters, last, &body.into_bytes()));
+        let (mut clear, rest) = (clear.into_bytes(), rest.into_bytes());
+        bytes.extend(match guard {
+            Some(guard) => guard.seal(letters, last, &clear, &rest),
+            None => {
+                clear.extend(rest);
+                chunk(letters, last, &clear)
+            }
+        });
     }
     Ok(bytes)
 }
@@ -168,6 +211,7 @@ impl Assembly {
     /// Takes a chunk of the answer to `request`; gives the message when it is whole.
     pub(crate) fn add(
         &mut self,
+        guard: Option<&mut Guard>,
         head: &Head,
         body: &[u8],
         way: Way,
@@ -178,7 +222,11 @@ impl Assembly {
             b"ERR" => return Err(refusal(body)),
             _ => return Err(Damaged("a chunk is none of an answer").into()),
         }
-        let mut body = Reader::new(body);
+        let body = match guard {
+            Some(guard) => Cow::Owned(guard.open(head, body)?),
+            None => Cow::Borrowed(body),
+        };
+        let mut body = Reader::new(&body);
         let channel = body.u32()?;
         body.u32()?;
         body.u32()?;
@@ -199,12 +247,18 @@ impl Assembly {
 
 /// Writes one chunk.
 pub(crate) fn chunk(letters: [u8; 3], part: u8, body: &[u8]) -> Vec<u8> {
-    let mut bytes = Writer::default();
+    let mut bytes = chunk_head(letters, part, body.len());
+    bytes.extend_from_slice(body);
+    bytes
+}
+
+/// A chunk's beginning: so many bytes follow it.
+pub(crate) fn chunk_head(letters: [u8; 3], part: u8, body_bytes: usize) -> Vec<u8> {
+    let mut bytes = Writer::with_capacity(HEAD_BYTES + body_bytes);
     bytes.raw(&letters);
     bytes.u8(part);
     // Chunks are bounded far below.
-    bytes.u32((HEAD_BYTES + body.len()) as u32);
-    bytes.raw(body);
+    bytes.u32((HEAD_BYTES + body_bytes) as u32);
     bytes.into_bytes()
 }
 
@@ -214,8 +268,11 @@ pub(crate) const HEAD_BYTES: usize = 8;
 /// No security.
 pub(crate) const POLICY_NONE: &str = "http://opcfoundation.org/UA/SecurityPolicy#None";
 
-/// Bytes between a head and a part of a message.
-const PART_HEAD_BYTES: usize = 16;
+/// Bytes of channel and token.
+pub(crate) const WAY_BYTES: usize = 8;
+
+/// Bytes of sequence and request.
+pub(crate) const SEQUENCE_HEAD_BYTES: usize = 8;
 
 /// Bytes of a chunk that every server takes.
 const CHUNK_BYTES_LEAST: usize = 1_024;

@@ -3,10 +3,11 @@
 //! A message is the number of its encoding and its fields; a request begins with who asks, an answer
 //! with whether it is one.
 
+use super::policy::Policy;
 use super::status::Status;
 use super::wire::{Damaged, DataValue, NodeId, Reader, Variant};
 use super::writer::Writer;
-use super::{Fault, Login, Place, frame};
+use super::{Fault, Place, frame};
 use crate::net::limits::{
     OPC_ANSWER_WAIT, OPC_MESSAGE_BYTES_MAX, OPC_REFERENCES_AT_ONCE, OPC_REFERENCES_MAX,
 };
@@ -19,10 +20,12 @@ pub(crate) struct Service {
 }
 
 /// A channel as the server grants it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Channel {
     pub(crate) way: frame::Way,
     pub(crate) lifetime_ms: u32,
+    /// What keys are derived from, where there are any.
+    pub(crate) nonce: Vec<u8>,
 }
 
 /// A session as the server grants it.
@@ -31,17 +34,48 @@ pub(crate) struct Created {
     /// What the session's requests show.
     pub(crate) authentication: NodeId,
     pub(crate) timeout_ms: f64,
-    /// Ways to log in without encryption of what is said, as far as the server tells.
+    pub(crate) nonce: Vec<u8>,
+    /// The server's, in DER; empty where it has none.
+    pub(crate) certificate: Vec<u8>,
+    pub(crate) endpoints: Vec<Endpoint>,
+    /// Over the client's certificate and nonce; empty without security.
+    pub(crate) signature: Vec<u8>,
+}
+
+/// A way to reach the server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Endpoint {
+    pub(crate) certificate: Vec<u8>,
+    pub(crate) mode: u32,
+    pub(crate) policy: String,
     pub(crate) tokens: Vec<Token>,
+    /// How bytes go there.
+    pub(crate) transport: String,
 }
 
 /// A way to log in.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Token {
-    pub(crate) policy: String,
+    pub(crate) name: String,
     pub(crate) kind: u32,
-    /// Whether the server wants what is said encrypted.
-    pub(crate) is_encrypted: bool,
+    /// What encrypts what is said; the endpoint's own where it is empty.
+    pub(crate) policy: String,
+}
+
+/// Who logs in, as it is said.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Credentials<'a> {
+    pub(crate) user: &'a str,
+    pub(crate) password: Vec<u8>,
+    /// What encrypted the password.
+    pub(crate) policy: Option<Policy>,
+}
+
+/// A signature and how it was made.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Signature {
+    pub(crate) policy: Policy,
+    pub(crate) bytes: Vec<u8>,
 }
 
 /// A node that another one refers to.
@@ -62,6 +96,7 @@ pub(crate) struct Browsed {
     pub(crate) continuation: Vec<u8>,
 }
 
+pub(crate) const GET_ENDPOINTS: Service = Service::new(428, 431);
 pub(crate) const OPEN_CHANNEL: Service = Service::new(446, 449);
 pub(crate) const CLOSE_CHANNEL: Service = Service::new(452, 455);
 pub(crate) const CREATE_SESSION: Service = Service::new(461, 464);
@@ -128,12 +163,21 @@ pub(crate) fn answer(service: Service, bytes: &[u8]) -> Result<Reader<'_>, Fault
     Ok(from)
 }
 
-pub(crate) fn open_channel(to: &mut Writer) {
+/// Asks for a channel; with a nonce, for one that is signed and encrypted.
+pub(crate) fn open_channel(to: &mut Writer, nonce: Option<&[u8]>) {
     to.u32(0);
-    // A new token, without security.
+    // A new token.
     to.u32(0);
-    to.u32(1);
-    to.null();
+    match nonce {
+        Some(nonce) => {
+            to.u32(SIGN_AND_ENCRYPT);
+            to.bytes(nonce);
+        }
+        None => {
+            to.u32(NO_SECURITY);
+            to.null();
+        }
+    }
     to.u32(LIFETIME_MS);
 }
 
@@ -147,10 +191,47 @@ pub(crate) fn channel(mut from: Reader<'_>) -> Result<Channel, Damaged> {
     Ok(Channel {
         way,
         lifetime_ms: from.u32()?,
+        nonce: from.bytes()?.unwrap_or_default().to_vec(),
     })
 }
 
-pub(crate) fn create_session(to: &mut Writer, endpoint: &str, application: &str, nonce: &[u8]) {
+pub(crate) fn get_endpoints(to: &mut Writer, endpoint: &str) {
+    to.text(endpoint);
+    // In no language, of all transports.
+    to.null();
+    to.null();
+}
+
+pub(crate) fn endpoints(from: &mut Reader<'_>) -> Result<Vec<Endpoint>, Damaged> {
+    (0..from.count(ENDPOINTS_MAX)?)
+        .map(|_| {
+            from.bytes()?;
+            skip_application(from)?;
+            let certificate = from.bytes()?.unwrap_or_default().to_vec();
+            let mode = from.u32()?;
+            let policy = from.text()?;
+            let tokens = (0..from.count(ENDPOINTS_MAX)?).map(|_| token(from));
+            let tokens = tokens.collect::<Result<_, _>>()?;
+            let transport = from.text()?;
+            from.u8()?;
+            Ok(Endpoint {
+                certificate,
+                mode,
+                policy,
+                tokens,
+                transport,
+            })
+        })
+        .collect()
+}
+
+pub(crate) fn create_session(
+    to: &mut Writer,
+    endpoint: &str,
+    application: &str,
+    nonce: &[u8],
+    certificate: Option<&[u8]>,
+) {
     to.text(application);
     to.text("urn:thalweg:agent");
     to.localized_text("thalweg-agent");
@@ -163,7 +244,10 @@ pub(crate) fn create_session(to: &mut Writer, endpoint: &str, application: &str,
     to.text(endpoint);
     to.text("thalweg-agent");
     to.bytes(nonce);
-    to.null();
+    match certificate {
+        Some(certificate) => to.bytes(certificate),
+        None => to.null(),
+    }
     to.f64(f64::from(LIFETIME_MS));
     to.u32(OPC_MESSAGE_BYTES_MAX as u32);
 }
@@ -172,56 +256,56 @@ pub(crate) fn created(mut from: Reader<'_>) -> Result<Created, Damaged> {
     from.node_id()?;
     let authentication = from.node_id()?;
     let timeout_ms = from.f64()?;
-    from.bytes()?;
-    from.bytes()?;
-    let mut tokens = Vec::new();
-    for _ in 0..from.count(ENDPOINTS_MAX)? {
+    let nonce = from.bytes()?.unwrap_or_default().to_vec();
+    let certificate = from.bytes()?.unwrap_or_default().to_vec();
+    let endpoints = endpoints(&mut from)?;
+    // Certificates of software, which nobody has.
+    for _ in 0..from.count(STRINGS_MAX)? {
         from.bytes()?;
-        skip_application(&mut from)?;
         from.bytes()?;
-        let mode = from.u32()?;
-        from.bytes()?;
-        for _ in 0..from.count(ENDPOINTS_MAX)? {
-            let policy = from.text()?;
-            let kind = from.u32()?;
-            from.bytes()?;
-            from.bytes()?;
-            let security = from.text()?;
-            // Those of endpoints with security are for channels that have it.
-            if mode == 1 {
-                tokens.push(Token {
-                    policy,
-                    kind,
-                    is_encrypted: !security.is_empty() && security != frame::POLICY_NONE,
-                });
-            }
-        }
-        from.bytes()?;
-        from.u8()?;
     }
+    from.bytes()?;
     Ok(Created {
         authentication,
         timeout_ms,
-        tokens,
+        nonce,
+        certificate,
+        endpoints,
+        signature: from.bytes()?.unwrap_or_default().to_vec(),
     })
 }
 
-pub(crate) fn activate_session(to: &mut Writer, token: &Token, login: Option<&Login>) {
-    for _ in 0..2 {
-        // No signature.
-        to.null();
+pub(crate) fn activate_session(
+    to: &mut Writer,
+    signature: Option<&Signature>,
+    token: &str,
+    credentials: Option<&Credentials<'_>>,
+) {
+    match signature {
+        Some(signature) => {
+            to.text(signature.policy.signing_uri());
+            to.bytes(&signature.bytes);
+        }
+        None => {
+            to.null();
+            to.null();
+        }
     }
     to.null();
     to.null();
-    match login {
-        None => to.extension_object(ANONYMOUS_TOKEN, |to| to.text(&token.policy)),
-        Some(login) => to.extension_object(USER_NAME_TOKEN, |to| {
-            to.text(&token.policy);
-            to.text(&login.user);
-            to.text(&login.password);
-            to.null();
+    match credentials {
+        None => to.extension_object(ANONYMOUS_TOKEN, |to| to.text(token)),
+        Some(credentials) => to.extension_object(USER_NAME_TOKEN, |to| {
+            to.text(token);
+            to.text(credentials.user);
+            to.bytes(&credentials.password);
+            match credentials.policy {
+                Some(policy) => to.text(policy.sealing_uri()),
+                None => to.null(),
+            }
         }),
     }
+    // Of who logs in there is no signature.
     for _ in 0..2 {
         to.null();
     }
@@ -385,6 +469,18 @@ pub(crate) fn added(mut from: Reader<'_>) -> Result<Status, Damaged> {
     Ok(status)
 }
 
+fn token(from: &mut Reader<'_>) -> Result<Token, Damaged> {
+    let name = from.text()?;
+    let kind = from.u32()?;
+    from.bytes()?;
+    from.bytes()?;
+    Ok(Token {
+        name,
+        kind,
+        policy: from.text()?,
+    })
+}
+
 fn skip_application(from: &mut Reader<'_>) -> Result<(), Damaged> {
     from.bytes()?;
     from.bytes()?;
@@ -405,6 +501,10 @@ fn same(count: usize, asked: usize) -> Result<(), Damaged> {
         false => Err(Damaged("it has less than was asked for")),
     }
 }
+
+/// How messages are protected.
+pub(crate) const NO_SECURITY: u32 = 1;
+pub(crate) const SIGN_AND_ENCRYPT: u32 = 3;
 
 const ANONYMOUS_TOKEN: u32 = 321;
 const USER_NAME_TOKEN: u32 = 324;

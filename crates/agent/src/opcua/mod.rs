@@ -1,9 +1,10 @@
 //! A client of OPC UA's binary protocol, as far as FetchOPC and PutOPC need it: bytes in, values
 //! out, and a session over a socket with deadlines.
 //!
-//! It speaks the security policy None, anonymously or with a user's name, and refuses the others:
-//! there is no client in Rust whose RSA we would carry (`docs/dependencies.md` has the reasons). A
-//! password goes only to servers that take it unencrypted, and whoever uses it is told so.
+//! With a certificate of its own it signs and encrypts, by the best policy that the server offers;
+//! without one it speaks the policy None. It logs in anonymously or with a user's name, whose password
+//! is encrypted wherever the server has a way to that. Whoever uses it is told what is left open: a
+//! password that goes in the clear, and a server that is not known by its certificate.
 //!
 //! A channel's token is never renewed: a session that is three quarters through its time is closed
 //! and a new one opened, between two pieces of work. Leaves out subscriptions, history and events.
@@ -11,7 +12,13 @@
 #[cfg(test)]
 mod double;
 mod frame;
+mod guard;
+mod identity;
 mod message;
+mod policy;
+mod secrecy;
+#[cfg(test)]
+mod secrecy_tests;
 mod session;
 mod status;
 #[cfg(test)]
@@ -22,8 +29,10 @@ mod writer;
 
 #[cfg(test)]
 pub(crate) use double::{Node, OpcPeer, Trouble, opaque, whole};
+pub(crate) use identity::{Certificate, Identity};
 pub(crate) use message::{BROWSE_NAME, NODE_CLASS, OBJECT, Reference, VALUE, VARIABLE};
-pub(crate) use session::{Server, Session};
+pub(crate) use secrecy::Security;
+pub(crate) use session::{Server, Session, Stops};
 pub(crate) use status::Status;
 pub(crate) use text::{parse, size, text, time};
 pub(crate) use wire::{DataValue, Identifier, Kind, NodeId, Variant};
@@ -97,11 +106,11 @@ pub(crate) fn read_anything(bytes: &[u8]) {
         let body = &rest[..head.len.min(rest.len())];
         // A fault is an answer too.
         let _ = frame::acknowledged(body);
-        let _ = frame::opened(body);
-        let _ = frame::Assembly::default().add(&head, body, frame::Way::default(), 0);
+        let _ = frame::opened(None, body);
+        let _ = frame::Assembly::default().add(None, &head, body, frame::Way::default(), 0);
     }
     if let Ok(answer) = message::answer(message::CREATE_SESSION, rest) {
-        drop(message::created(answer));
+        drop(message::created(answer).map(|told| Certificate::sent(&told.certificate)));
     }
     if let Ok(answer) = message::answer(message::BROWSE, rest) {
         drop(message::browsed(answer));

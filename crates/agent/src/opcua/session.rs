@@ -1,13 +1,16 @@
 //! A session with a server: a socket, a channel on it, and who is logged in.
 
 use std::io::Write;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use base::UnixMillis;
-use uuid::Uuid;
 
 use super::frame::{self, Assembly, Bounds, Head, Way};
-use super::message::{self, Reference, Service, Token};
+use super::guard::Guard;
+use super::identity::{Certificate, nonce};
+use super::message::{self, Endpoint, Reference, Service};
+use super::secrecy::{self, Security};
 use super::status::Status;
 use super::wire::{Damaged, DataValue, NodeId, Variant};
 use super::writer::Writer;
@@ -23,14 +26,20 @@ pub(crate) struct Server {
     address: String,
     application: String,
     login: Option<Login>,
+    security: Security,
 }
+
+/// Says whether to give up waiting.
+pub(crate) type Stops = Arc<dyn Fn() -> bool + Send + Sync>;
 
 /// A session at work; dropping it breaks the link without a word.
 pub(crate) struct Session {
     socket: Socket,
-    stops: Box<dyn Fn() -> bool + Send>,
+    stops: Stops,
     began: (UnixMillis, Instant),
     bounds: Bounds,
+    /// What protects the channel, if anything does.
+    guard: Option<Guard>,
     way: Way,
     sequence: u32,
     request: u32,
@@ -50,6 +59,7 @@ impl Server {
         endpoint: &str,
         application: Option<String>,
         login: Option<Login>,
+        security: Security,
     ) -> Result<Self, String> {
         let endpoint = endpoint.trim();
         let Some(rest) = endpoint.strip_prefix("opc.tcp://") else {
@@ -73,6 +83,7 @@ impl Server {
             address,
             application: application.unwrap_or_else(|| "urn:unconfigured:application".to_owned()),
             login,
+            security,
         })
     }
 
@@ -81,23 +92,51 @@ impl Server {
         &self.endpoint
     }
 
-    /// Whether a password goes over the link, which encrypts nothing.
-    pub(crate) fn has_login(&self) -> bool {
-        self.login.is_some()
-    }
-
-    /// Connects and logs in; whatever waits gives up when `stops` says so.
+    /// Connects and logs in; whatever waits gives up when `stops` says so. `warn` is told what a
+    /// listener or an impostor could come to.
     pub(crate) fn open(
         &self,
         now: UnixMillis,
-        stops: Box<dyn Fn() -> bool + Send>,
+        stops: &Stops,
+        warn: &dyn Fn(&str),
+    ) -> Result<Session, Fault> {
+        let guard = match &self.security.identity {
+            None => None,
+            Some(identity) => {
+                let endpoints = self.discover(now, stops.clone())?;
+                let (policy, peer) = secrecy::best(&endpoints)?;
+                self.security.check(&peer, now, warn)?;
+                Some(Guard::new(policy, identity.clone(), peer))
+            }
+        };
+        let mut session = self.connect(now, stops.clone(), guard)?;
+        session.log_in(self, now, warn)?;
+        Ok(session)
+    }
+
+    /// Asks for the ways to the server, which it tells everybody.
+    fn discover(&self, now: UnixMillis, stops: Stops) -> Result<Vec<Endpoint>, Fault> {
+        let mut session = self.connect(now, stops, None)?;
+        let service = message::GET_ENDPOINTS;
+        let answer = session.call(service, |to| message::get_endpoints(to, &self.endpoint))?;
+        let endpoints = message::endpoints(&mut message::answer(service, &answer)?)?;
+        session.close_channel();
+        Ok(endpoints)
+    }
+
+    /// Connects and opens a channel.
+    fn connect(
+        &self,
+        now: UnixMillis,
+        stops: Stops,
+        guard: Option<Guard>,
     ) -> Result<Session, Fault> {
         let wait = OPC_ANSWER_WAIT;
         let failed = |error: std::io::Error| Fault::Link(error.to_string());
         let mut socket =
             Socket::connect(&self.address, None, wait, STOP_LOOK, wait).map_err(failed)?;
         send(&mut socket, &frame::hello(&self.endpoint))?;
-        let (head, body) = receive(&mut socket, Instant::now() + wait, &stops)?;
+        let (head, body) = receive(&mut socket, Instant::now() + wait, &*stops)?;
         let bounds = match &head.letters {
             b"ACK" => frame::acknowledged(&body)?,
             b"ERR" => return Err(frame::refusal(&body)),
@@ -109,6 +148,7 @@ impl Server {
             stops,
             began: (now, now_here),
             bounds,
+            guard,
             way: Way::default(),
             sequence: 1,
             request: 0,
@@ -119,7 +159,6 @@ impl Server {
             reads: OPC_READS_AT_ONCE,
         };
         session.open_channel()?;
-        session.log_in(self)?;
         Ok(session)
     }
 }
@@ -212,47 +251,96 @@ impl Session {
 
     /// Says goodbye, and waits for nothing.
     pub(crate) fn close(mut self) {
-        let ended = self
-            .send(*b"MSG", message::CLOSE_SESSION, |to| to.flag(true))
-            .and_then(|()| self.send(*b"CLO", message::CLOSE_CHANNEL, |_| {}));
-        if let Err(error) = ended {
+        match self.send(*b"MSG", message::CLOSE_SESSION, |to| to.flag(true)) {
+            Ok(()) => self.close_channel(),
+            Err(error) => tracing::debug!(%error, "no goodbye"),
+        }
+    }
+
+    fn close_channel(mut self) {
+        if let Err(error) = self.send(*b"CLO", message::CLOSE_CHANNEL, |_| {}) {
             tracing::debug!(%error, "no goodbye");
         }
     }
 
     fn open_channel(&mut self) -> Result<(), Fault> {
+        let own_nonce = self.guard.as_ref().map(|_| nonce());
         let mut request = self.begin(message::OPEN_CHANNEL);
-        message::open_channel(&mut request);
-        let chunk = frame::open(self.sequence, self.request, &request.into_bytes());
+        message::open_channel(&mut request, own_nonce.as_deref());
+        let (guard, message) = (self.guard.as_ref(), request.into_bytes());
+        let chunk = frame::open(guard, self.sequence, self.request, &message)?;
         self.sequence += 1;
         send(&mut self.socket, &chunk)?;
         let deadline = Instant::now() + OPC_ANSWER_WAIT;
-        let (head, body) = receive(&mut self.socket, deadline, &self.stops)?;
+        let (head, body) = receive(&mut self.socket, deadline, &*self.stops)?;
         let answer = match &head.letters {
-            b"OPN" if head.is_last => frame::opened(&body)?,
+            b"OPN" if head.is_last => frame::opened(self.guard.as_mut(), &body)?,
             b"ERR" => return Err(frame::refusal(&body)),
             _ => return Err(Damaged("it opens no channel").into()),
         };
-        let channel = message::channel(message::answer(message::OPEN_CHANNEL, answer)?)?;
+        let channel = message::channel(message::answer(message::OPEN_CHANNEL, &answer)?)?;
+        if let (Some(guard), Some(own_nonce)) = (&mut self.guard, own_nonce) {
+            guard.derive(&own_nonce, &channel.nonce)?;
+        }
         self.way = channel.way;
         self.ends = Instant::now() + most_of(f64::from(channel.lifetime_ms));
         Ok(())
     }
 
-    fn log_in(&mut self, server: &Server) -> Result<(), Fault> {
-        let nonce = [Uuid::new_v4().into_bytes(), Uuid::new_v4().into_bytes()].concat();
+    fn log_in(
+        &mut self,
+        server: &Server,
+        now: UnixMillis,
+        warn: &dyn Fn(&str),
+    ) -> Result<(), Fault> {
+        let own_nonce = nonce();
+        let own = self.guard.as_ref();
+        let own = own.map(|guard| guard.identity.certificate.der().to_vec());
         let service = message::CREATE_SESSION;
         let answer = self.call(service, |to| {
-            message::create_session(to, &server.endpoint, &server.application, &nonce);
+            let (endpoint, application) = (&server.endpoint, &server.application);
+            message::create_session(to, endpoint, application, &own_nonce, own.as_deref());
         })?;
         let created = message::created(message::answer(service, &answer)?)?;
-        self.authentication = created.authentication;
+        let signature = match &self.guard {
+            Some(guard) => Some(secrecy::proven(guard, &created, &own_nonce)?),
+            None => None,
+        };
+        self.authentication = created.authentication.clone();
         self.silence_max = most_of(created.timeout_ms);
         let login = server.login.as_ref();
-        let token = token(&created.tokens, login.is_some()).map_err(Fault::Link)?;
+        let policy = self.guard.as_ref().map(|guard| guard.policy);
+        let (token, sealing) = secrecy::token(&created.endpoints, policy, login.is_some())?;
+        let credentials = match login {
+            None => None,
+            Some(login) => {
+                // Over a channel the server has shown who it is.
+                let peer = match (sealing, &self.guard) {
+                    (None, None) => {
+                        warn("the password goes over a link that is not encrypted");
+                        None
+                    }
+                    (None, Some(_)) => None,
+                    (Some(_), Some(guard)) => Some(guard.peer.clone()),
+                    (Some(_), None) => {
+                        let peer = Certificate::sent(&created.certificate).map_err(|why| {
+                            Fault::Link(format!("the server's certificate: {why}"))
+                        })?;
+                        server.security.check(&peer, now, warn)?;
+                        Some(peer)
+                    }
+                };
+                Some(secrecy::credentials(
+                    login,
+                    sealing.zip(peer),
+                    &created.nonce,
+                )?)
+            }
+        };
         let service = message::ACTIVATE_SESSION;
         let answer = self.call(service, |to| {
-            message::activate_session(to, token, login);
+            let (signature, credentials) = (signature.as_ref(), credentials.as_ref());
+            message::activate_session(to, signature, &token.name, credentials);
         })?;
         message::answer(service, &answer)?;
         Ok(())
@@ -268,8 +356,9 @@ impl Session {
         let deadline = Instant::now() + OPC_ANSWER_WAIT;
         let mut assembly = Assembly::default();
         loop {
-            let (head, body) = receive(&mut self.socket, deadline, &self.stops)?;
-            if let Some(answer) = assembly.add(&head, &body, self.way, self.request)? {
+            let (head, body) = receive(&mut self.socket, deadline, &*self.stops)?;
+            let guard = self.guard.as_mut();
+            if let Some(answer) = assembly.add(guard, &head, &body, self.way, self.request)? {
                 self.used = Instant::now();
                 return Ok(answer);
             }
@@ -285,6 +374,7 @@ impl Session {
         let mut request = self.begin(service);
         write(&mut request);
         let chunks = frame::message(
+            self.guard.as_ref(),
             letters,
             self.way,
             &mut self.sequence,
@@ -302,26 +392,6 @@ impl Session {
         let now = UnixMillis(then.0.saturating_add(elapsed));
         let now = text::steps(now);
         message::begin(service, &self.authentication, now, self.request)
-    }
-}
-
-/// The way to log in that the server offers and that needs no encryption.
-fn token(tokens: &[Token], has_login: bool) -> Result<&Token, String> {
-    let (kind, who) = match has_login {
-        true => (message::USER_NAME, "user names"),
-        false => (message::ANONYMOUS, "clients without a user name"),
-    };
-    let mut offered = tokens.iter().filter(|token| token.kind == kind);
-    // What an anonymous client says needs none whatever the server tells.
-    let fit = |token: &&Token| !has_login || !token.is_encrypted;
-    match offered.clone().find(fit) {
-        Some(token) => Ok(token),
-        None if offered.next().is_some() => Err(
-            "the server takes passwords only encrypted, and security policies other than None are \
-             not supported"
-                .to_owned(),
-        ),
-        None => Err(format!("the server does not let in {who} unencrypted")),
     }
 }
 

@@ -5,7 +5,7 @@ use super::message;
 use super::status::Status;
 use super::wire::{Kind, NodeId, Reader};
 use super::writer::Writer;
-use super::{Fault, Place, Server, parse, size, text, time, whole};
+use super::{Fault, Place, Security, Server, parse, size, text, time, whole};
 use crate::net::limits::{OPC_CHUNK_BYTES_MAX, OPC_MESSAGE_BYTES_MAX};
 
 fn bytes(hex: &str) -> Vec<u8> {
@@ -209,20 +209,20 @@ fn chunks_are_bounded_and_put_together() {
     let bounds = frame::acknowledged(&greeting).unwrap();
     let message: Vec<u8> = (0..5_000).map(|n| n as u8).collect();
     let mut sequence = 7;
-    let sent = frame::message(*b"MSG", way, &mut sequence, 9, &message, &bounds).unwrap();
+    let sent = frame::message(None, *b"MSG", way, &mut sequence, 9, &message, &bounds).unwrap();
     assert_eq!(sequence, 10, "it takes three chunks");
     let (mut rest, mut assembly, mut whole) = (&sent[..], Assembly::default(), None);
     while let Some((first, more)) = rest.split_first_chunk::<HEAD_BYTES>() {
         assert_eq!(whole, None, "nothing comes behind the last chunk");
         let head = frame::head(*first).unwrap();
         let (body, more) = more.split_at(head.len);
-        whole = assembly.add(&head, body, way, 9).unwrap();
-        assert!(Assembly::default().add(&head, body, way, 8).is_err());
+        whole = assembly.add(None, &head, body, way, 9).unwrap();
+        assert!(Assembly::default().add(None, &head, body, way, 8).is_err());
         rest = more;
     }
     assert_eq!(whole, Some(message));
     for len in [10_001, 2_048 * 5] {
-        let refused = frame::message(*b"MSG", way, &mut sequence, 9, &vec![0; len], &bounds);
+        let refused = frame::message(None, *b"MSG", way, &mut sequence, 9, &vec![0; len], &bounds);
         assert!(matches!(refused, Err(Fault::TooLarge)), "{len}");
     }
     let fault = frame::refusal(&[0, 0, 0x83, 0x80, 4, 0, 0, 0, b'n', b'o', b'n', b'e']);
@@ -273,7 +273,10 @@ fn addresses_are_read_as_flows_write_them() {
         "opc.tcp://[::1]:4840/",
         "opc.tcp://[::1]",
     ] {
-        assert!(Server::new(good, None, None).is_ok(), "{good}");
+        assert!(
+            Server::new(good, None, None, Security::default()).is_ok(),
+            "{good}"
+        );
     }
     for bad in [
         "http://h:4840",
@@ -282,7 +285,10 @@ fn addresses_are_read_as_flows_write_them() {
         "opc.tcp://:4840",
         "h:4840",
     ] {
-        assert!(Server::new(bad, None, None).is_err(), "{bad}");
+        assert!(
+            Server::new(bad, None, None, Security::default()).is_err(),
+            "{bad}"
+        );
     }
 }
 

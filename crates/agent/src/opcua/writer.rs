@@ -7,6 +7,10 @@ use super::wire::{Data, Identifier, Kind, NodeId, Scalar, Variant};
 pub(crate) struct Writer(Vec<u8>);
 
 impl Writer {
+    pub(crate) fn with_capacity(bytes: usize) -> Self {
+        Writer(Vec::with_capacity(bytes))
+    }
+
     pub(crate) fn into_bytes(self) -> Vec<u8> {
         self.0
     }

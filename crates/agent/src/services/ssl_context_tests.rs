@@ -1,30 +1,19 @@
 //! Files of openssl's, and a handshake over them.
 
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use rustls::pki_types::ServerName;
 use rustls::{ClientConnection, ServerConnection};
 
 use super::*;
+use crate::testing::openssl;
 
 /// An authority, and a certificate with a plain key and with an encrypted one.
 struct Files(PathBuf);
 
 impl Files {
     fn make(dir: &Path) -> Self {
-        let run = |text: &str| {
-            let out = Command::new("openssl")
-                .current_dir(dir)
-                .args(text.split_whitespace())
-                .output()
-                .expect("openssl is installed");
-            assert!(
-                out.status.success(),
-                "{text}: {}",
-                String::from_utf8_lossy(&out.stderr)
-            );
-        };
+        let run = |text: &str| openssl(dir, text);
         let curve = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
         run(&format!(
             "req -x509 {curve} -keyout ca.key -out ca.pem -days 2 -subj /CN=authority \

@@ -11,17 +11,20 @@ use crate::services::{ClientAuthentication, SslContext, SslFiles};
 /// A folder with `ca.pem`, and for each name `NAME.pem` (certificate and key) for localhost.
 pub(crate) struct Certificates(PathBuf);
 
+/// Runs openssl in a folder, with arguments that have no spaces.
+pub(crate) fn openssl(dir: &Path, arguments: &str) {
+    let out = Command::new("openssl")
+        .current_dir(dir)
+        .args(arguments.split_whitespace())
+        .output()
+        .expect("openssl is installed");
+    let error = String::from_utf8_lossy(&out.stderr);
+    assert!(out.status.success(), "{arguments}: {error}");
+}
+
 impl Certificates {
     pub(crate) fn make(dir: &Path, names: &[&str]) -> Self {
-        let run = |text: &str| {
-            let out = Command::new("openssl")
-                .current_dir(dir)
-                .args(text.split_whitespace())
-                .output()
-                .expect("openssl is installed");
-            let error = String::from_utf8_lossy(&out.stderr);
-            assert!(out.status.success(), "{text}: {error}");
-        };
+        let run = |text: &str| openssl(dir, text);
         let curve = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
         run(&format!(
             "req -x509 {curve} -keyout ca.key -out ca.pem -days 2 -subj /CN=authority \

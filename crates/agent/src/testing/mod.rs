@@ -13,7 +13,7 @@ mod rig;
 mod rig_tests;
 
 pub(crate) use broker::Broker;
-pub(crate) use certs::Certificates;
+pub(crate) use certs::{Certificates, openssl};
 pub(crate) use hand::HandFlow;
 pub(crate) use http::{Answer, HttpPeer, Seen};
 pub(crate) use logged::Logged;

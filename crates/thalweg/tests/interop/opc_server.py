@@ -1,8 +1,9 @@
 """An OPC UA server by asyncua: a plant whose line has a speed, a name and its temperatures.
 
-Writes the port that it was given to the file PORT. The user "admin" may make nodes.
+Writes the port that it was given to the file PORT. The user "admin" may make nodes. With a
+certificate and its key, in PEM, it signs and encrypts by POLICY too, and wants admin's password.
 
-Usage: opc_server.py PORT
+Usage: opc_server.py PORT [CERTIFICATE KEY POLICY]
 """
 
 import asyncio
@@ -10,13 +11,30 @@ import os
 import sys
 
 from asyncua import Server, ua
+from asyncua.crypto.permission_rules import User, UserRole
+
+
+class Users:
+    def get_user(self, server, username=None, password=None, certificate=None):
+        if username is None:
+            return User(role=UserRole.User)
+        if (username, password) == ("admin", "secret"):
+            return User(role=UserRole.Admin)
+        return None
 
 
 async def main():
-    server = Server()
+    server = Server(user_manager=Users())
     await server.init()
     server.set_endpoint("opc.tcp://127.0.0.1:0/plant")
-    server.set_security_policy([ua.SecurityPolicyType.NoSecurity])
+    policies = [ua.SecurityPolicyType.NoSecurity]
+    if len(sys.argv) > 2:
+        certificate, key, policy = sys.argv[2:]
+        await server.set_application_uri("urn:server")
+        await server.load_certificate(certificate)
+        await server.load_private_key(key)
+        policies.append(ua.SecurityPolicyType[policy + "_SignAndEncrypt"])
+    server.set_security_policy(policies)
     space = await server.register_namespace("urn:plant")
     assert space == 2, space
     plant = await server.nodes.objects.add_folder(space, "plant")

@@ -1,10 +1,10 @@
-//! The agent's OPC UA against a server that is not ours: Python's asyncua.
+//! The agent's OPC UA against a server that is not ours: Python's asyncua, in the clear and encrypted.
 
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::process::Command;
 
-use crate::harness::{Running, eventually, folder, python, sibling};
+use crate::harness::{Running, eventually, folder, python, sibling, succeed};
 
 #[test]
 fn opc_values_are_read_by_every_kind_of_id_written_and_made() {
@@ -72,6 +72,133 @@ fn opc_values_are_read_by_every_kind_of_id_written_and_made() {
     assert_eq!(values("number"), expected, "nothing came twice");
     agent.stop();
     server.kill();
+}
+
+#[test]
+fn opc_is_signed_and_encrypted_by_each_policy_and_with_the_right_server_alone() {
+    let dir = folder();
+    for name in ["server", "agent", "other"] {
+        certificate(dir.path(), name);
+    }
+    let policies = ["Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss"];
+    let servers = policies.map(|policy| {
+        let port = dir.path().join(policy);
+        let mut command = python("opc_server.py");
+        command.arg(&port);
+        command.args(["server.pem", "server.key"].map(|name| dir.path().join(name)));
+        command.arg(policy);
+        let log = dir.path().join(format!("{policy}.log"));
+        (port, Running::start(&mut command, &log))
+    });
+    let ports = [0, 1, 2].map(|at: usize| {
+        eventually("a server listens", || std::fs::read_to_string(&servers[at].0).ok())
+    });
+    let flow = dir.path().join("flow.yml");
+    std::fs::write(&flow, secured_flow(dir.path(), &ports)).unwrap();
+    let mut command = Command::new(sibling("thalweg-agent"));
+    command.arg("--data").arg(dir.path().join("data"));
+    command.arg("--flow").arg(&flow);
+    let agent = Running::start(&mut command, &dir.path().join("agent.log"));
+    let line = ["Linie Süd", "7", "[20.5,0.000000001]"].map(str::to_owned);
+    for name in ["fetch-0", "fetch-1", "fetch-2", "sealed"] {
+        eventually("all values come", || {
+            let come = values(&dir.path().join(name));
+            let come: Vec<String> = come.into_values().flatten().collect();
+            (come == line).then_some(())
+        });
+    }
+    let log = || std::fs::read_to_string(dir.path().join("agent.log")).unwrap();
+    eventually("a server that is not meant is refused", || {
+        log().contains("its SHA-1 thumbprint is").then_some(())
+    });
+    eventually("a wrong password is refused", || {
+        log().contains("BadUserAccessDenied").then_some(())
+    });
+    assert!(!log().contains("not encrypted"), "no password went in the clear");
+    assert!(!log().contains("wrong-secret"));
+    for name in ["not-meant", "wrong"] {
+        assert_eq!(values(&dir.path().join(name)), BTreeMap::new(), "{name}");
+    }
+    agent.stop();
+    servers.into_iter().for_each(|(_, server)| server.kill());
+}
+
+/// `NAME.pem`, `NAME.der` and `NAME.key`: a certificate as OPC UA's tools make it, and its key.
+fn certificate(dir: &Path, name: &str) {
+    let run = |text: String| {
+        let mut command = Command::new("openssl");
+        succeed(command.current_dir(dir).args(text.split_whitespace()));
+    };
+    run(format!(
+        "req -x509 -newkey rsa:2048 -nodes -keyout {name}.key -out {name}.pem -days 2 \
+         -subj /CN={name} -addext subjectAltName=URI:urn:{name},DNS:localhost \
+         -addext keyUsage=digitalSignature,nonRepudiation,keyEncipherment,dataEncipherment \
+         -addext extendedKeyUsage=serverAuth,clientAuth"
+    ));
+    run(format!("x509 -in {name}.pem -outform DER -out {name}.der"));
+}
+
+/// A fetch by each policy, one that logs in without a certificate, one with a wrong password, and one
+/// that means another server.
+fn secured_flow(dir: &Path, ports: &[String; 3]) -> String {
+    let dir = dir.display();
+    let own = format!(
+        "Application URI: urn:agent
+    Certificate path: {dir}/agent.der
+    Key path: {dir}/agent.key"
+    );
+    let trusted = |name: &str| format!("Trusted server certificate path: {dir}/{name}.der");
+    let login = |password: &str| format!("Username: admin\n    Password: {password}");
+    let mut fetches: Vec<(String, usize, String)> = (0..3)
+        .map(|at| (format!("fetch-{at}"), at, format!("{own}\n    {}", trusted("server"))))
+        .collect();
+    fetches[2].2 += &format!("\n    {}", login("secret"));
+    let sealed = format!("{}\n    {}", login("secret"), trusted("server"));
+    fetches.push(("sealed".to_owned(), 0, sealed));
+    let wrong = format!("{}\n    {}", login("wrong-secret"), trusted("server"));
+    fetches.push(("wrong".to_owned(), 1, wrong));
+    let not_meant = format!("{own}\n    {}", trusted("other"));
+    fetches.push(("not-meant".to_owned(), 0, not_meant));
+    let mut processors = String::new();
+    let mut connections = String::new();
+    for (name, at, properties) in &fetches {
+        std::fs::create_dir(format!("{dir}/{name}")).unwrap();
+        let port = &ports[*at];
+        processors += &format!(
+            "- name: {name}
+  class: org.apache.nifi.minifi.processors.FetchOPCProcessor
+  scheduling period: 1 hour
+  auto-terminated relationships list: [failure]
+  Properties:
+    OPC server endpoint: opc.tcp://127.0.0.1:{port}/plant
+    Node ID type: Path
+    Node ID: plant/line
+    Namespace index: 2
+    Lazy mode: 'Off'
+    {properties}
+- name: name {name}
+  class: UpdateAttribute
+  auto-terminated relationships list: [failure]
+  Properties: {{filename: '${{Browsename}}.value'}}
+- name: keep {name}
+  class: PutFile
+  auto-terminated relationships list: [success, failure]
+  Properties: {{Directory: '{dir}/{name}'}}
+"
+        );
+        connections += &format!(
+            "- {{source name: {name}, source relationship name: success, destination name: name {name}}}
+- {{source name: name {name}, source relationship name: success, destination name: keep {name}}}
+"
+        );
+    }
+    format!(
+        "MiNiFi Config Version: 3
+Flow Controller: {{name: secured}}
+Processors:
+{processors}Connections:
+{connections}"
+    )
 }
 
 /// Three fetches, two of them lazy, one of many nodes, and files that are put.

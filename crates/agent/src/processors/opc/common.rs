@@ -1,10 +1,16 @@
 //! The server, who logs in, and how flows name nodes.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use uuid::Uuid;
 
 use crate::bulletins::Level;
 use crate::engine::Context;
-use crate::opcua::{Fault, Identifier, Login, NodeId, ORGANIZES, REFERENCES, Server, Session};
+use crate::opcua::{
+    Certificate, Fault, Identifier, Identity, Login, NodeId, ORGANIZES, REFERENCES, Security,
+    Server, Session, Stops,
+};
 use crate::processors::{ProcessorError, PropertyKind, Settings};
 use crate::session::ProcessSession;
 
@@ -19,14 +25,25 @@ pub(super) const SERVER: [PropertyKind; 8] = [
         "Application URI",
         "Who the agent says it is; urn:unconfigured:application when empty.",
     ),
+    PropertyKind::new("Username", "Who logs in; nobody by name when empty."),
     PropertyKind::new(
-        "Username",
-        "Who logs in; nobody by name when empty. The link is not encrypted.",
+        "Password",
+        "The user's password; encrypted wherever the server has a way to that, with a warning \
+         where it has none.",
+    )
+    .sensitive(),
+    PropertyKind::new(
+        CERTIFICATE,
+        "The agent's certificate, a file in DER or PEM with an RSA key. With it all is signed and \
+         encrypted, by the best policy of the server's that is spoken: Aes256_Sha256_RsaPss, \
+         Aes128_Sha256_RsaOaep or Basic256Sha256. Needs the certificate's Application URI.",
     ),
-    PropertyKind::new("Password", "The user's password.").sensitive(),
-    PropertyKind::new("Certificate path", NO_SECURITY),
-    PropertyKind::new("Key path", NO_SECURITY),
-    PropertyKind::new("Trusted server certificate path", NO_SECURITY),
+    PropertyKind::new(KEY, "The certificate's key, a file in DER or PEM."),
+    PropertyKind::new(
+        TRUSTED,
+        "The server's certificate, or that of who issued it, a file in DER or PEM. Where it is \
+         empty any server is taken, with a warning.",
+    ),
     PropertyKind::new(
         "Path reference types",
         "With a path: the type of the reference from each of its nodes to the next, as \
@@ -46,11 +63,11 @@ pub(super) struct Connection {
 /// A node as a flow names it.
 pub(super) enum Named {
     Node(NodeId),
-    Path(Path),
+    Path(Names),
 }
 
 /// Names that lead to a node from the folder of objects.
-pub(super) struct Path {
+pub(super) struct Names {
     /// As the flow has it.
     pub(super) text: String,
     namespace: u16,
@@ -60,25 +77,15 @@ pub(super) struct Path {
 
 impl Connection {
     pub(super) fn new(settings: &Settings<'_>) -> Result<Self, String> {
-        for name in [
-            "Certificate path",
-            "Key path",
-            "Trusted server certificate path",
-        ] {
-            if settings.text(name)?.is_some() {
-                return Err(format!(
-                    "{name}: certificates, and security policies other than None, are not \
-                     supported; without it nothing that is said is encrypted"
-                ));
-            }
-        }
         let login = match (settings.text("Username")?, settings.text("Password")?) {
             (Some(user), Some(password)) => Some(Login { user, password }),
             (None, None) => None,
             _ => return Err("Username and Password: one is there without the other".to_owned()),
         };
         let endpoint = settings.needed("OPC server endpoint")?;
-        let server = Server::new(&endpoint, settings.text("Application URI")?, login)
+        let application = settings.text("Application URI")?;
+        let security = security(settings, application.is_some(), login.is_some())?;
+        let server = Server::new(&endpoint, application, login, security)
             .map_err(|why| format!("OPC server endpoint: {why}"))?;
         Ok(Connection {
             server,
@@ -103,15 +110,9 @@ impl Connection {
         let is_new = !self.session.as_ref().is_some_and(Session::is_fresh);
         if is_new {
             self.stop();
-            if self.server.has_login() {
-                context.post(
-                    Level::Warning,
-                    "the password goes over a link that is not encrypted",
-                );
-            }
-            let opened = self
-                .server
-                .open(session.now(), Box::new(context.stop_look()));
+            let warn = |what: &str| context.post(Level::Warning, what);
+            let stops: Stops = Arc::new(context.stop_look());
+            let opened = self.server.open(session.now(), &stops, &warn);
             self.session = Some(opened.map_err(|fault| self.failed(&fault))?);
         }
         match &mut self.session {
@@ -136,6 +137,47 @@ impl Connection {
     }
 }
 
+/// Reads who the agent is and who the server has to be.
+fn security(
+    settings: &Settings<'_>,
+    has_application: bool,
+    has_login: bool,
+) -> Result<Security, String> {
+    let identity = match (settings.text(CERTIFICATE)?, settings.text(KEY)?) {
+        (Some(certificate), Some(key)) => {
+            if !has_application {
+                return Err(format!(
+                    "Application URI: {CERTIFICATE} needs it; servers compare it with the \
+                     certificate's own"
+                ));
+            }
+            let identity = Identity::read(Path::new(&certificate), Path::new(&key));
+            Some(Arc::new(
+                identity.map_err(|why| format!("{CERTIFICATE} and {KEY}: {why}"))?,
+            ))
+        }
+        (None, None) => None,
+        _ => {
+            return Err(format!(
+                "{CERTIFICATE} and {KEY}: one is there without the other"
+            ));
+        }
+    };
+    let trusted = match settings.text(TRUSTED)? {
+        Some(_) if identity.is_none() && !has_login => {
+            return Err(format!(
+                "{TRUSTED}: it checks nothing where there is neither {CERTIFICATE} nor Username"
+            ));
+        }
+        Some(file) => {
+            let trusted = Certificate::read(Path::new(&file));
+            Some(trusted.map_err(|why| format!("{TRUSTED}: {why}"))?)
+        }
+        None => None,
+    };
+    Ok(Security { identity, trusted })
+}
+
 impl Named {
     /// Reads a node's name, which `property` has; `references` are the types of a path's references.
     pub(super) fn parse(
@@ -146,7 +188,7 @@ impl Named {
         references: Option<&str>,
     ) -> Result<Self, String> {
         match id_type {
-            "Path" => Path::parse(property, namespace, id, references).map(Named::Path),
+            "Path" => Names::parse(property, namespace, id, references).map(Named::Path),
             _ => node(id_type, namespace, id)
                 .map(Named::Node)
                 .map_err(|why| format!("{property}: {why}")),
@@ -154,7 +196,7 @@ impl Named {
     }
 }
 
-impl Path {
+impl Names {
     fn parse(
         property: &str,
         namespace: u16,
@@ -181,7 +223,7 @@ impl Path {
             }
         }
         let names = names.into_iter().map(str::to_owned);
-        Ok(Path {
+        Ok(Names {
             text: text.to_owned(),
             namespace,
             steps: types.into_iter().zip(names).collect(),
@@ -225,5 +267,6 @@ fn parts(text: &str) -> Vec<&str> {
     parts.filter(|part| !part.is_empty()).collect()
 }
 
-const NO_SECURITY: &str = "Must be empty: unlike in MiNiFi, only the security policy None is \
-                           spoken, and a flow that asks for another is refused.";
+const CERTIFICATE: &str = "Certificate path";
+const KEY: &str = "Key path";
+const TRUSTED: &str = "Trusted server certificate path";

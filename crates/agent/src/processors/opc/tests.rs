@@ -338,7 +338,10 @@ fn who_logs_in_does_so_only_where_the_password_may_go() {
     peer.be(Some(Trouble::WantsEncryption));
     rig.kill();
     let error = rig.trigger().unwrap_err();
-    assert!(error.contains("passwords only encrypted"), "{error}");
+    assert!(
+        error.contains("the server's certificate: it holds none"),
+        "{error}"
+    );
     assert_eq!(peer.logins().len(), 1, "nothing was sent");
     // Who says nothing secret needs no encryption.
     let mut rig = fetch(&peer, &own[..4]);
@@ -357,13 +360,13 @@ fn what_cannot_be_is_refused_when_the_flow_is_loaded() {
         (
             "Certificate path",
             "/c.der",
-            "Certificate path: certificates, and security policies",
+            "Certificate path and Key path: one is there without the other",
         ),
-        ("Key path", "/k.der", "Key path: certificates"),
+        ("Key path", "/k.der", "one is there without the other"),
         (
             "Trusted server certificate path",
             "/t.der",
-            "Trusted server certificate path: certificates",
+            "Trusted server certificate path: it checks nothing",
         ),
         ("Username", "operator", "one is there without the other"),
         (
