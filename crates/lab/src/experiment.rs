@@ -125,6 +125,8 @@ pub struct Setting {
     pub seed: Option<u64>,
     /// How many things are generated, if it is not the experiment's own number.
     pub count: Option<usize>,
+    /// How many runs went before, so that what is compared need not always go first.
+    pub repeat: usize,
     /// An empty folder of this run's own.
     pub folder: PathBuf,
 }

@@ -152,6 +152,7 @@ fn repeat(
             only: args.only.clone(),
             seed: args.seed,
             count: args.count,
+            repeat: index,
             folder,
         };
         let outcome = (experiment.run)(&setting)?;
