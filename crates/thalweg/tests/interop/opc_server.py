@@ -32,7 +32,7 @@ async def main():
         certificate, key, policy = sys.argv[2:]
         await server.set_application_uri("urn:server")
         await server.load_certificate(certificate)
-        await server.load_private_key(key)
+        await server.load_private_key(key, format="pem")
         policies.append(ua.SecurityPolicyType[policy + "_SignAndEncrypt"])
     server.set_security_policy(policies)
     space = await server.register_namespace("urn:plant")
