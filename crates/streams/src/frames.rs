@@ -15,6 +15,7 @@
 //! | 10 to 14 transactions | see `transactions::frames` |
 //! | 30 group | group text, kind `u8`, protocol type text, epoch `i32`, emptied `i64` or -1 |
 //! | 31 group offsets deleted | group text, partition numbers `u32` |
+//! | 32 group members | group text, then as `groups::roll` lays them out; nothing when none are kept |
 //! | 40 index chunk | partition number `u32`, a chunk as `index` lays it out |
 //! | 41 index | number `u32`, chunks: 0 and the bytes, or 1, outline and where the bytes lie |
 //! | 42 batch moved | as 1: a batch that stands elsewhere already |
@@ -23,7 +24,7 @@
 //! | 51 transactional id forgotten | see `transactions::frames` |
 //!
 //! A partition's number is the store's own, given once and never again, so that frames of a
-//! deleted topic can never be taken for another's. Frames 2, 3, 5, 6, 30, 41 and 50 say how things
+//! deleted topic can never be taken for another's. Frames 2, 3, 5, 6, 30, 32, 41 and 50 say how things
 //! stand, so that writing them once more changes nothing (of 50 only all pieces together do, batches
 //! before the last included); a snapshot is just that for everything, and
 //! frame 8 then says that all before its position is needed no more but for what the indexes point
@@ -74,6 +75,7 @@ pub(crate) mod kind {
     pub(crate) const TRANSACTION_COMPLETED: u8 = 14;
     pub(crate) const GROUP: u8 = 30;
     pub(crate) const GROUP_OFFSETS_DELETED: u8 = 31;
+    pub(crate) const GROUP_MEMBERS: u8 = 32;
     pub(crate) const INDEX_CHUNK: u8 = 40;
     pub(crate) const INDEX: u8 = 41;
     pub(crate) const BATCH_MOVED: u8 = 42;
@@ -100,6 +102,7 @@ pub(crate) mod kind {
             TRANSACTION_COMPLETED => "transaction completed",
             GROUP => "group",
             GROUP_OFFSETS_DELETED => "group offsets deleted",
+            GROUP_MEMBERS => "group members",
             INDEX_CHUNK => "index chunk",
             INDEX => "index",
             BATCH_MOVED => "batch moved",
@@ -167,6 +170,8 @@ pub(crate) enum Change {
     Group { group: String, noted: NotedGroup },
     /// These offsets of a group are gone.
     GroupOffsetsDeleted { group: String, numbers: Vec<u32> },
+    /// The members that the next process begins with; empty when it begins without.
+    GroupMembers { group: String, roll: Vec<u8> },
     /// A snapshot that began at this position is complete.
     SnapshotEnd { began: u64 },
     /// How far a partition is compacted.
@@ -271,6 +276,11 @@ impl Change {
                 numbers.iter().for_each(|number| put_u32(&mut out, *number));
                 kind::GROUP_OFFSETS_DELETED
             }
+            Change::GroupMembers { group, roll } => {
+                put_text(&mut out, group);
+                out.extend_from_slice(roll);
+                kind::GROUP_MEMBERS
+            }
             Change::SnapshotEnd { began } => {
                 put_u64(&mut out, *began);
                 kind::SNAPSHOT_END
@@ -364,6 +374,10 @@ impl Change {
                 }
                 Change::GroupOffsetsDeleted { group, numbers }
             }
+            kind::GROUP_MEMBERS => Change::GroupMembers {
+                group: from.text()?,
+                roll: from.rest().to_vec(),
+            },
             kind::SNAPSHOT_END => Change::SnapshotEnd { began: from.u64()? },
             kind::COMPACTED => Change::Compacted {
                 number: from.u32()?,
@@ -385,10 +399,7 @@ impl Change {
                 ));
             }
         };
-        if from.0.is_empty() {
-            Ok(change)
-        } else {
-            Err(DAMAGED)
-        }
+        from.end()?;
+        Ok(change)
     }
 }

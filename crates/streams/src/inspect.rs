@@ -350,6 +350,7 @@ fn told(change: &Change, names: &HashMap<u32, (String, u32)>) -> String {
             let kind = noted.kind.name().to_lowercase();
             format!("{group} {kind}, epoch {}", noted.epoch)
         }
+        Change::GroupMembers { group, roll } => format!("{group} {} bytes", roll.len()),
         Change::GroupOffsetsDeleted { group, numbers } => {
             let places: Vec<String> = numbers.iter().map(|n| format!(" {}", place(n))).collect();
             format!("{group}{}", places.concat())

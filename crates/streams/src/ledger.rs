@@ -1,4 +1,5 @@
-//! Where the coordinator's groups are noted: what of a group outlives its members.
+//! Where the coordinator's groups are noted: what of a group outlives its members, and the members
+//! that outlive the process.
 //!
 //! A note takes effect at once and is appended without waiting: a crash that takes the last one
 //! back costs an epoch, not an offset. When the journal has no room, the keeper's thread writes it
@@ -8,7 +9,7 @@ use std::sync::Arc;
 
 use base::{Clock, UnixMillis};
 use journal::{Done, Durability, Frame};
-use parking_lot::Mutex;
+use parking_lot::{Mutex, MutexGuard};
 use uuid::Uuid;
 
 use crate::error::StreamsError;
@@ -48,14 +49,48 @@ impl Ledger for GroupLedger {
     fn note(&self, group: &str, standing: &GroupStanding) {
         let group: Arc<str> = Arc::from(group);
         let noted = NotedGroup::of(standing, self.clock.now());
-        // The lock is held over the append, so that memory and journal agree on the order.
         let mut offsets = self.offsets.lock();
         offsets.note(&group, noted.clone());
-        let (kind, payload) = Change::Group {
-            group: group.as_ref().to_owned(),
-            noted,
-        }
-        .encode();
+        self.append(
+            offsets,
+            &Change::Group {
+                group: group.as_ref().to_owned(),
+                noted,
+            },
+        );
+        self.shared.keeper.note_groups();
+    }
+
+    fn keep(&self, group: &str, roll: Vec<u8>) {
+        let group: Arc<str> = Arc::from(group);
+        let mut offsets = self.offsets.lock();
+        offsets.keep(&group, roll.clone());
+        self.append(
+            offsets,
+            &Change::GroupMembers {
+                group: group.as_ref().to_owned(),
+                roll,
+            },
+        );
+    }
+
+    fn kept(&self) -> Vec<(Arc<str>, Vec<u8>)> {
+        let offsets = self.offsets.lock();
+        let groups = offsets.kept_groups().into_iter();
+        groups
+            .filter_map(|group| {
+                let roll = offsets.roll(&group)?.to_vec();
+                Some((group, roll))
+            })
+            .collect()
+    }
+}
+
+impl GroupLedger {
+    /// Appends what was changed in `offsets`, whose lock is held over it, so that memory and journal
+    /// agree on the order.
+    fn append(&self, offsets: MutexGuard<'_, Offsets>, change: &Change) {
+        let (kind, payload) = change.encode();
         let frame = Frame {
             kind,
             version: VERSION,
@@ -70,13 +105,12 @@ impl Ledger for GroupLedger {
         match appended {
             Ok(placed) => self.shared.keeper.note_end(placed.end),
             // A snapshot notes all groups; until then the older note stands.
-            Err(StreamsError::Busy) => tracing::debug!(group = &*group, "group was not noted"),
+            Err(StreamsError::Busy) => tracing::debug!("a group was not noted"),
             Err(error) => {
                 let error = base::report(&error);
-                tracing::warn!(group = &*group, error, "group was not noted");
+                tracing::warn!(error, "a group was not noted");
             }
         }
-        self.shared.keeper.note_groups();
     }
 }
 

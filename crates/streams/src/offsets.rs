@@ -55,6 +55,8 @@ pub(crate) struct Offsets {
     bytes: usize,
     queue: VecDeque<OffsetChange>,
     noted: HashMap<Arc<str>, NotedGroup>,
+    /// The members that the next process begins with, as `groups::roll` lays them out.
+    rolls: HashMap<Arc<str>, Vec<u8>>,
 }
 
 /// What is known of a group beside its offsets and members.
@@ -210,6 +212,9 @@ impl Offsets {
     /// never been, unless it once was a consumer group; and at the bound a new name is not noted,
     /// which costs its epoch.
     pub(crate) fn note(&mut self, group: &Arc<str>, noted: NotedGroup) {
+        if noted.emptied.is_some() {
+            self.rolls.remove(group);
+        }
         let is_over = !noted.has_epochs() && noted.emptied.is_some();
         if is_over && !self.knows(group) {
             self.noted.remove(group);
@@ -220,12 +225,36 @@ impl Offsets {
 
     /// Takes in what was noted once; for recovery.
     pub(crate) fn restore(&mut self, group: Arc<str>, noted: NotedGroup) {
+        if noted.emptied.is_some() {
+            self.rolls.remove(&group);
+        }
         self.noted.insert(group, noted);
     }
 
     /// Forgets what was noted of a group.
     pub(crate) fn unnote(&mut self, group: &str) {
         self.noted.remove(group);
+        self.rolls.remove(group);
+    }
+
+    /// Keeps a group's members for the next process, or none of them. At the bound those of a new
+    /// name are not kept.
+    pub(crate) fn keep(&mut self, group: &Arc<str>, roll: Vec<u8>) {
+        if roll.is_empty() {
+            self.rolls.remove(group);
+        } else if self.rolls.len() < GROUPS_MAX || self.rolls.contains_key(group) {
+            self.rolls.insert(Arc::clone(group), roll);
+        }
+    }
+
+    /// The members of a group that are kept.
+    pub(crate) fn roll(&self, group: &str) -> Option<&[u8]> {
+        self.rolls.get(group).map(Vec::as_slice)
+    }
+
+    /// All groups whose members are kept.
+    pub(crate) fn kept_groups(&self) -> Vec<Arc<str>> {
+        self.rolls.keys().cloned().collect()
     }
 
     /// All groups of which something was noted.
@@ -236,7 +265,8 @@ impl Offsets {
             .collect()
     }
 
-    /// After recovery: nobody is a member any more, from `now` on. Nor was anybody of a group of
+    /// After recovery: nobody is a member any more, from `now` on, until those who were kept are taken
+    /// in again. Nor was anybody of a group of
     /// which nothing was noted, as older versions did not.
     pub(crate) fn begin_empty(&mut self, now: UnixMillis) {
         for noted in self.noted.values_mut() {

@@ -143,6 +143,7 @@ impl Replay {
                     .apply(OffsetChange::DeleteGroup(Arc::from(group)));
             }
             Change::Group { group, noted } => self.offsets.restore(Arc::from(group), noted),
+            Change::GroupMembers { group, roll } => self.offsets.keep(&Arc::from(group), roll),
             Change::GroupOffsetsDeleted { group, numbers } => {
                 self.offsets
                     .apply(OffsetChange::Delete(Arc::from(group), numbers));

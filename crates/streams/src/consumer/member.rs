@@ -222,6 +222,7 @@ impl Member {
             protocols: protocols.to_vec(),
             member_id_required: false,
             sight: Sight::default(),
+            is_remote: false,
         }
     }
 

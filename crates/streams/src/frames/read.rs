@@ -19,8 +19,25 @@ use crate::unsettled::{Aborted, TransactionsStanding};
 /// What is left to read of a frame.
 pub(crate) struct Payload<'a>(pub(super) &'a [u8]);
 
-impl Payload<'_> {
-    fn bytes(&mut self, count: usize) -> Result<&[u8], StreamsError> {
+impl<'a> Payload<'a> {
+    pub(crate) fn of(bytes: &'a [u8]) -> Self {
+        Payload(bytes)
+    }
+
+    /// Nothing may be left.
+    pub(crate) fn end(&self) -> Result<(), StreamsError> {
+        match self.0.is_empty() {
+            true => Ok(()),
+            false => Err(DAMAGED),
+        }
+    }
+
+    /// All that is left.
+    pub(super) fn rest(&mut self) -> &'a [u8] {
+        std::mem::take(&mut self.0)
+    }
+
+    pub(crate) fn bytes(&mut self, count: usize) -> Result<&[u8], StreamsError> {
         let (bytes, rest) = self.0.split_at_checked(count).ok_or(DAMAGED)?;
         self.0 = rest;
         Ok(bytes)
@@ -36,7 +53,7 @@ impl Payload<'_> {
         Ok(u32::from_le_bytes(self.array()?))
     }
 
-    pub(super) fn i32(&mut self) -> Result<i32, StreamsError> {
+    pub(crate) fn i32(&mut self) -> Result<i32, StreamsError> {
         Ok(i32::from_le_bytes(self.array()?))
     }
 
@@ -90,7 +107,7 @@ impl Payload<'_> {
         Ok(text.to_owned())
     }
 
-    pub(super) fn id(&mut self) -> Result<Uuid, StreamsError> {
+    pub(crate) fn id(&mut self) -> Result<Uuid, StreamsError> {
         Ok(Uuid::from_bytes(self.array()?))
     }
 

@@ -80,6 +80,10 @@ fn changes() -> Vec<Change> {
                 emptied: None,
             },
         },
+        Change::GroupMembers {
+            group: "g".into(),
+            roll: vec![1, 2, 3],
+        },
         Change::GroupOffsetsDeleted {
             group: "g".into(),
             numbers: vec![1, 5],

@@ -1,5 +1,6 @@
 //! What members of the newer protocol (KIP-848) and the coordinator tell each other.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use uuid::Uuid;
@@ -120,6 +121,11 @@ pub trait Ledger: Send + Sync {
     fn standing(&self, group: &str) -> Option<GroupStanding>;
     /// Notes how a group stands from now on.
     fn note(&self, group: &str, standing: &GroupStanding);
+    /// Keeps a group's members for the next process; none of them when `roll` is empty. They are
+    /// forgotten when the group is noted without members.
+    fn keep(&self, group: &str, roll: Vec<u8>);
+    /// What was kept of each group.
+    fn kept(&self) -> Vec<(Arc<str>, Vec<u8>)>;
 }
 
 /// The epoch with which a member leaves.

@@ -15,6 +15,7 @@
 
 mod assign;
 mod classic;
+mod kept;
 mod migrants;
 mod partitions;
 mod reconcile;
@@ -56,6 +57,8 @@ pub(super) struct ConsumerGroup {
     /// The topics that somebody reads, as they were when the epoch was last looked at.
     topics: BTreeMap<String, (Uuid, i32)>,
     topics_version: Option<u64>,
+    /// How often a member has gone on under another id.
+    renamed: u32,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -104,6 +107,7 @@ impl ConsumerGroup {
             owners: HashMap::new(),
             topics: BTreeMap::new(),
             topics_version: None,
+            renamed: 0,
         }
     }
 
@@ -343,6 +347,7 @@ impl ConsumerGroup {
         let Some(mut member) = self.members.remove(former) else {
             return;
         };
+        self.renamed = self.renamed.wrapping_add(1);
         member.epoch = 0;
         member.previous_epoch = 0;
         member.revoke_until = None;

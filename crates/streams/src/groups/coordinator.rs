@@ -355,6 +355,9 @@ impl Coordinator {
         if let Some(standing) = entry.changed_standing() {
             self.ledger.note(name, &standing);
         }
+        if let Some(roll) = entry.changed_roll() {
+            self.ledger.keep(name, roll);
+        }
         let (before, bytes) = entry.count();
         groups.bytes = groups.bytes - before + bytes;
         let armed = entry.armed;
@@ -378,11 +381,32 @@ impl Coordinator {
         self.see_to_timer(groups, next);
     }
 
-    /// The timer runs on this runtime from its next start on, whoever calls: some who do have one
-    /// that ends before the groups.
-    pub(crate) fn run_timer_on(&self, runtime: Handle) {
+    /// Takes in the members that were kept when the last process ended. The timer runs on this
+    /// runtime from its next start on, whoever calls: some who do have one that ends before the
+    /// groups.
+    pub(crate) fn begin(self: &Arc<Self>, runtime: Handle) {
         // The first one is as good as any that comes later.
         let _ = self.runtime.set(runtime);
+        let now = self.clock.now();
+        for (name, kept) in self.ledger.kept() {
+            let mut groups = self.groups.lock();
+            if groups.by_name.contains_key(&name) {
+                // Its members of this process were sooner.
+                self.ledger.keep(&name, Vec::new());
+                continue;
+            }
+            let floor = self.ledger.standing(&name).map_or(0, |s| s.epoch);
+            match Entry::of_kept(&self.config, floor, &kept, now) {
+                Ok(entry) => {
+                    groups.by_name.insert(Arc::clone(&name), entry);
+                    self.settle(&mut groups, &name, Vec::new());
+                }
+                Err(error) => {
+                    let error = base::report(&error);
+                    tracing::warn!(group = &*name, error, "a group begins without its members");
+                }
+            }
+        }
     }
 
     fn see_to_timer(self: &Arc<Self>, groups: &mut Groups, next: UnixMillis) {

@@ -6,11 +6,13 @@ use base::UnixMillis;
 
 use super::consumer_group::ConsumerGroup;
 use super::group::{Answer, Group, Token};
+use super::roll::{Mark, Roll, Stillness};
 use super::{
     Beat, BeatAnswer, CONSUMER_PROTOCOL_TYPE, Catalog, GroupDescription, GroupError, GroupKind,
     GroupStanding, GroupsConfig, JoinRequest, Leaving, MemberDescription, MemberRef, SyncRequest,
     migration,
 };
+use crate::error::StreamsError;
 
 /// A group that has members or is about to have some.
 pub(super) struct Entry {
@@ -22,6 +24,8 @@ pub(super) struct Entry {
     /// The group's memory and members as counted last.
     counted_bytes: usize,
     counted_members: usize,
+    /// How its members stood when they were kept last, if they are.
+    kept: Option<(GroupKind, Mark)>,
     /// A member has told something or was given something since.
     pub(super) has_grown: bool,
 }
@@ -42,8 +46,32 @@ impl Entry {
             noted: None,
             counted_bytes: 0,
             counted_members: 0,
+            kept: None,
             has_grown: false,
         }
+    }
+
+    /// A group with the members that were kept of it.
+    pub(super) fn of_kept(
+        config: &Arc<GroupsConfig>,
+        floor: i32,
+        kept: &[u8],
+        now: UnixMillis,
+    ) -> Result<Self, StreamsError> {
+        let members = match Roll::decode(kept)? {
+            Roll::Classic(roll) => {
+                Members::Classic(Group::of_roll(Arc::clone(config), floor, roll, now))
+            }
+            Roll::Consumer(roll) => {
+                Members::Consumer(ConsumerGroup::of_roll(Arc::clone(config), floor, roll, now))
+            }
+        };
+        let mut entry = Entry::new(config, members);
+        entry.has_grown = true;
+        if let Stillness::Still(mark) = entry.stillness() {
+            entry.kept = Some((entry.kind(), mark));
+        }
+        Ok(entry)
     }
 
     /// Takes a join of the classic protocol.
@@ -235,6 +263,47 @@ impl Entry {
         }
         self.noted = Some(standing.clone());
         Some(standing)
+    }
+
+    /// Its members as they are to be kept, when they stand still in another way than before; empty
+    /// when none are to be kept any more.
+    pub(super) fn changed_roll(&mut self) -> Option<Vec<u8>> {
+        if let Members::Consumer(group) = &self.members
+            && self.kept == Some((GroupKind::Consumer, group.mark()))
+        {
+            // Every heartbeat comes here.
+            return None;
+        }
+        match self.stillness() {
+            Stillness::Moving => None,
+            Stillness::Bound => self.kept.take().map(|_| Vec::new()),
+            Stillness::Still(mark) => {
+                let kept = Some((self.kind(), mark));
+                if self.kept == kept {
+                    return None;
+                }
+                self.kept = kept;
+                let roll = match &self.members {
+                    Members::Classic(group) => Roll::Classic(group.roll()),
+                    Members::Consumer(group) => Roll::Consumer(group.roll()),
+                };
+                Some(roll.encode())
+            }
+        }
+    }
+
+    fn stillness(&self) -> Stillness {
+        match &self.members {
+            Members::Classic(group) => group.stillness(),
+            Members::Consumer(group) => group.stillness(),
+        }
+    }
+
+    fn kind(&self) -> GroupKind {
+        match &self.members {
+            Members::Classic(_) => GroupKind::Classic,
+            Members::Consumer(_) => GroupKind::Consumer,
+        }
     }
 
     pub(super) fn describe(&self, name: &str, with_members: bool) -> GroupDescription {

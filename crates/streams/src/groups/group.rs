@@ -8,6 +8,7 @@
 //! generation it was made for; `rebalance` is set exactly in `PreparingRebalance`.
 
 mod generation;
+mod kept;
 mod migrants;
 mod rebalance;
 
@@ -54,6 +55,8 @@ pub(super) struct Group {
     rebalance: Option<Rebalance>,
     /// Until when all members of the generation must have asked for their share.
     sync_until: Option<UnixMillis>,
+    /// How often a member has gone on under another id.
+    renamed: u32,
 }
 
 #[derive(Debug)]
@@ -67,6 +70,8 @@ struct Member {
     assignment: Bytes,
     /// Which topics it may be told of, should the coordinator share the partitions.
     sight: Sight,
+    /// Whether it lives in another process, and may outlive this one.
+    is_remote: bool,
     joining: Option<Token>,
     syncing: Option<Token>,
     synced: bool,
@@ -113,6 +118,7 @@ impl Group {
             pending: HashMap::new(),
             rebalance: None,
             sync_until: None,
+            renamed: 0,
         }
     }
 

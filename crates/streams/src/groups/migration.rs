@@ -36,6 +36,8 @@ pub(super) struct Migrant {
     pub(super) assignment: Bytes,
     /// The topics that it may be told of.
     pub(super) sight: Sight,
+    /// Whether it lives in another process.
+    pub(super) is_remote: bool,
 }
 
 impl Migrant {

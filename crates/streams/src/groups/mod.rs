@@ -8,9 +8,10 @@
 //! timers. A consumer group may have members that still, or again, speak the classic protocol;
 //! [`migration`] says how a group changes from one kind to the other while it has members.
 //!
-//! Members do not survive the process: after a restart they are told that they are unknown and
-//! join again. What must survive, a [`Ledger`] keeps: that the group is there, its kind, and the
-//! epoch below which it never begins again.
+//! What must survive the process, a [`Ledger`] keeps: that the group is there, its kind, the epoch
+//! below which it never begins again, and, while it stands still, its members ([`roll`]): they go on
+//! after a restart as if nothing had been. Members within the process end with it, and a group that
+//! has one begins without any; those of others are then told that they are unknown and join again.
 //!
 //! Committed offsets are not here: they are the store's, durable, and outlive the members. A group
 //! without members takes no memory here.
@@ -21,6 +22,7 @@ mod coordinator;
 mod entry;
 mod group;
 mod migration;
+mod roll;
 mod sight;
 #[cfg(test)]
 mod tests;
@@ -101,6 +103,8 @@ pub struct JoinRequest {
     /// The topics that the member may be told of when the coordinator shares the partitions: it
     /// reads no others that it names.
     pub sight: Sight,
+    /// Whether the member lives in another process, and so may outlive this one.
+    pub is_remote: bool,
 }
 
 /// A member's place in the new generation.

@@ -1,5 +1,6 @@
 //! Which topics a member may know of.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 
@@ -22,6 +23,16 @@ impl Sight {
             revision,
             sees: Some(Arc::new(sees)),
         }
+    }
+
+    /// The topics that a member of the process before was told of, until it comes.
+    pub(super) fn kept(names: BTreeSet<String>) -> Self {
+        Sight::new(KEPT, move |name| names.contains(name))
+    }
+
+    /// Whether the member has not come since.
+    pub(super) fn is_kept(&self) -> bool {
+        self.revision == KEPT
     }
 
     /// Whether the member may know of the topic with this wire name.
@@ -47,3 +58,6 @@ impl fmt::Debug for Sight {
             .finish()
     }
 }
+
+/// No sight of a member that has come has such a number.
+const KEPT: u64 = u64::MAX;

@@ -2,6 +2,7 @@
 
 mod classic_joins;
 mod coordinator;
+mod kept;
 mod migration;
 mod mixed;
 mod mixed_schedules;
@@ -171,6 +172,7 @@ fn request(client: &str, member_id: &str, protocols: &[&str]) -> JoinRequest {
             .collect(),
         member_id_required: true,
         sight: Sight::default(),
+        is_remote: true,
     }
 }
 

@@ -129,6 +129,7 @@ pub(super) fn join_group(call: Call) -> Result<Reply, Ending> {
         protocols: protocols.collect(),
         member_id_required: call.version >= MEMBER_ID_REQUIRED_FROM,
         sight: call.sight(),
+        is_remote: true,
     };
     let streams = call.context.streams();
     let joined = streams.groups().join_group(wish, streams.as_ref());

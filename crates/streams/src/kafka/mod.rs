@@ -139,7 +139,7 @@ pub async fn serve_secured(
     }
     let (seats, lanes) = (Seats::new(), Lanes::new());
     let _ending = lanes.ending();
-    shared.streams.groups().run_timer_on(Handle::current());
+    shared.streams.groups().begin(Handle::current());
     let mut sweeps = tokio::time::interval(limits::IDLE_MAX / SWEEPS_PER_IDLE_MAX);
     let connections = TaskTracker::new();
     loop {

@@ -102,6 +102,19 @@ impl Streams {
                 })
             })?;
         }
+        let kept = self.offsets.lock().kept_groups();
+        for group in kept {
+            self.until_not_busy(|| {
+                let offsets = self.offsets.lock();
+                let Some(roll) = offsets.roll(&group) else {
+                    return Ok(());
+                };
+                append(&Change::GroupMembers {
+                    group: group.as_ref().to_owned(),
+                    roll: roll.to_vec(),
+                })
+            })?;
+        }
         Ok(())
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use base::{ManualClock, UnixMillis};
 use journal::SimDisk;
+use tokio::runtime::Handle;
 
 use super::{batch_of, create, name, small};
 use crate::event_store::ProducerSequence;
@@ -74,6 +75,7 @@ impl Bench {
             protocols: vec![protocol],
             member_id_required: false,
             sight: Sight::default(),
+            is_remote: true,
         };
         self.streams
             .groups()
@@ -276,4 +278,27 @@ async fn deleted_offsets_stay_deleted_and_lags_are_counted() {
     drop(topic);
     bench.open_again().await;
     assert_eq!(bench.committed("g"), 1);
+}
+
+#[tokio::test]
+async fn members_that_stood_still_are_there_after_a_restart_until_they_leave() {
+    let mut bench = Bench::new();
+    create(&bench.streams, "t", 2).await;
+    let epoch = bench.beat(0).unwrap();
+    for snapshot in [false, true, false] {
+        if snapshot {
+            bench.streams.snapshot(1).unwrap();
+        }
+        bench.open_again().await;
+        bench.streams.groups().begin(Handle::current());
+        assert_eq!(bench.beat(epoch), Ok(epoch));
+        let standing = bench.streams.group_standing("g").unwrap();
+        assert!(standing.has_members);
+    }
+    bench.beat(LEAVE_EPOCH).unwrap();
+    for _ in 0..2 {
+        bench.open_again().await;
+        bench.streams.groups().begin(Handle::current());
+        assert_eq!(bench.beat(epoch), Err(GroupError::UnknownMember));
+    }
 }

@@ -35,6 +35,8 @@ pub(super) struct Classic {
     pub(super) join_until: Option<UnixMillis>,
     /// Until when it must have asked for its share.
     pub(super) sync_until: Option<UnixMillis>,
+    /// Whether it lives in another process.
+    pub(super) is_remote: bool,
 }
 
 impl ConsumerGroup {
@@ -101,6 +103,7 @@ impl ConsumerGroup {
             protocols: request.protocols,
             join_until: None,
             sync_until: Some(now + request.rebalance_timeout),
+            is_remote: request.is_remote,
         });
         self.catch_up(now, &id, Some(&owned), changed, catalog);
         Ok(Joined {

@@ -66,6 +66,7 @@ impl ConsumerGroup {
                 epoch: m.epoch,
                 assignment: consumer::assignment(&named(&names, held)),
                 sight: m.subscription.sight().clone(),
+                is_remote: classic.is_remote,
             })
         });
         members.collect()
@@ -96,6 +97,7 @@ impl ConsumerGroup {
                 protocols: migrant.protocols,
                 join_until: None,
                 sync_until: None,
+                is_remote: migrant.is_remote,
             });
         }
         let share = partitions_of(share, catalog);
@@ -104,7 +106,7 @@ impl ConsumerGroup {
     }
 
     /// The member holds these, as far as nobody else does.
-    fn give(&mut self, id: &str, partitions: &Partitions) {
+    pub(super) fn give(&mut self, id: &str, partitions: &Partitions) {
         let Some(member) = self.members.get_mut(id) else {
             return;
         };

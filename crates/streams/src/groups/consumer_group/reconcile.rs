@@ -60,6 +60,10 @@ impl ConsumerGroup {
         if beat.assignor.is_some() {
             member.assignor.clone_from(&beat.assignor);
         }
+        if member.subscription.sight().is_kept() {
+            // It may be told of others by now.
+            self.topics_version = None;
+        }
         let sees_otherwise = member.subscription.look_with(&beat.sight);
         let Some(subscription) = subscription else {
             return sees_otherwise;

@@ -45,7 +45,8 @@ impl Subscription {
 
     /// Has the pattern find what `sight` allows; true when that may be something else than before.
     pub(super) fn look_with(&mut self, sight: &Sight) -> bool {
-        let is_other = self.sight != *sight;
+        // What a member of the process before was told of is no less than it may be.
+        let is_other = self.sight != *sight && !self.sight.is_kept();
         self.sight = sight.clone();
         is_other && self.pattern.is_some()
     }

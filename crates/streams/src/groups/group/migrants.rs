@@ -31,6 +31,7 @@ impl Group {
             epoch: m.former_generation.unwrap_or(self.generation),
             assignment: m.assignment.clone(),
             sight: m.sight.clone(),
+            is_remote: m.is_remote,
         });
         members.collect()
     }
@@ -76,6 +77,7 @@ impl Group {
                 protocols: migrant.protocols,
                 assignment: migrant.assignment,
                 sight: migrant.sight,
+                is_remote: migrant.is_remote,
                 joining: None,
                 syncing: None,
                 synced: true,

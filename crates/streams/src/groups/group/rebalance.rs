@@ -110,6 +110,7 @@ impl Group {
                 protocols: request.protocols,
                 assignment: Bytes::new(),
                 sight: request.sight,
+                is_remote: request.is_remote,
                 joining: Some(token),
                 syncing: None,
                 synced: false,
@@ -140,6 +141,7 @@ impl Group {
         let Some(mut member) = self.members.remove(old_id) else {
             return;
         };
+        self.renamed = self.renamed.wrapping_add(1);
         member.refuse(&GroupError::FencedInstance, out);
         member.former_generation = None;
         if let Some(instance_id) = &member.instance_id {
@@ -188,6 +190,7 @@ impl Group {
         member.rebalance_timeout = request.rebalance_timeout;
         member.protocols = request.protocols;
         member.sight = request.sight;
+        member.is_remote = request.is_remote;
         member.client_id = request.client_id;
         member.client_host = request.client_host;
     }

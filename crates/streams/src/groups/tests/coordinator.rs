@@ -14,6 +14,12 @@ impl Ledger for NoLedger {
     }
 
     fn note(&self, _: &str, _: &GroupStanding) {}
+
+    fn keep(&self, _: &str, _: Vec<u8>) {}
+
+    fn kept(&self) -> Vec<(Arc<str>, Vec<u8>)> {
+        Vec::new()
+    }
 }
 
 fn coordinator(config: GroupsConfig) -> Arc<Coordinator> {
