@@ -15,7 +15,7 @@
 //! | 10 to 14 transactions | see `transactions::frames` |
 //! | 30 group | group text, kind `u8`, protocol type text, epoch `i32`, emptied `i64` or -1 |
 //! | 31 group offsets deleted | group text, partition numbers `u32` |
-//! | 32 group members | group text, then as `groups::roll` lays them out; nothing when none are kept |
+//! | 32 group members | group text, bytes as `groups::roll` lays them out; none when no members are kept |
 //! | 40 index chunk | partition number `u32`, a chunk as `index` lays it out |
 //! | 41 index | number `u32`, chunks: 0 and the bytes, or 1, outline and where the bytes lie |
 //! | 42 batch moved | as 1: a batch that stands elsewhere already |
@@ -55,7 +55,7 @@ use write::{
 };
 
 pub(crate) use read::{DAMAGED, Payload};
-pub(crate) use write::{put_committed, put_count, put_i64, put_text, put_u32};
+pub(crate) use write::{put_bytes, put_committed, put_count, put_i64, put_text, put_u32};
 
 /// Kinds of frames.
 pub(crate) mod kind {
@@ -278,7 +278,7 @@ impl Change {
             }
             Change::GroupMembers { group, roll } => {
                 put_text(&mut out, group);
-                out.extend_from_slice(roll);
+                put_bytes(&mut out, roll);
                 kind::GROUP_MEMBERS
             }
             Change::SnapshotEnd { began } => {
@@ -376,7 +376,7 @@ impl Change {
             }
             kind::GROUP_MEMBERS => Change::GroupMembers {
                 group: from.text()?,
-                roll: from.rest().to_vec(),
+                roll: from.list_of_bytes()?.to_vec(),
             },
             kind::SNAPSHOT_END => Change::SnapshotEnd { began: from.u64()? },
             kind::COMPACTED => Change::Compacted {

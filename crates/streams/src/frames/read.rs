@@ -32,12 +32,13 @@ impl<'a> Payload<'a> {
         }
     }
 
-    /// All that is left.
-    pub(super) fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.0)
+    /// Bytes behind their count.
+    pub(crate) fn list_of_bytes(&mut self) -> Result<&[u8], StreamsError> {
+        let count = self.count()?;
+        self.bytes(count)
     }
 
-    pub(crate) fn bytes(&mut self, count: usize) -> Result<&[u8], StreamsError> {
+    fn bytes(&mut self, count: usize) -> Result<&[u8], StreamsError> {
         let (bytes, rest) = self.0.split_at_checked(count).ok_or(DAMAGED)?;
         self.0 = rest;
         Ok(bytes)
@@ -71,10 +72,7 @@ impl<'a> Payload<'a> {
 
     fn chunk(&mut self) -> Result<StandingChunk, StreamsError> {
         match self.array()? {
-            [0] => {
-                let count = self.count()?;
-                Ok(StandingChunk::Here(self.bytes(count)?.to_vec()))
-            }
+            [0] => Ok(StandingChunk::Here(self.list_of_bytes()?.to_vec())),
             [1] => {
                 let outline = Outline {
                     first_offset: self.i64()?,
@@ -102,8 +100,7 @@ impl<'a> Payload<'a> {
     }
 
     pub(crate) fn text(&mut self) -> Result<String, StreamsError> {
-        let count = self.count()?;
-        let text = std::str::from_utf8(self.bytes(count)?).map_err(|_| DAMAGED)?;
+        let text = std::str::from_utf8(self.list_of_bytes()?).map_err(|_| DAMAGED)?;
         Ok(text.to_owned())
     }
 

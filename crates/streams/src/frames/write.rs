@@ -32,8 +32,7 @@ pub(super) fn put_chunk(out: &mut Vec<u8>, chunk: &StandingChunk) {
     match chunk {
         StandingChunk::Here(bytes) => {
             out.push(0);
-            put_count(out, bytes.len());
-            out.extend_from_slice(bytes);
+            put_bytes(out, bytes);
         }
         StandingChunk::Away(outline, away) => {
             out.push(1);
@@ -78,8 +77,12 @@ pub(super) fn put_ranges(out: &mut Vec<u8>, ranges: &[Range]) {
 }
 
 pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
-    put_count(out, text.len());
-    out.extend_from_slice(text.as_bytes());
+    put_bytes(out, text.as_bytes());
+}
+
+pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
+    put_count(out, bytes.len());
+    out.extend_from_slice(bytes);
 }
 
 pub(crate) fn put_count(out: &mut Vec<u8>, count: usize) {

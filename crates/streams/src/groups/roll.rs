@@ -20,7 +20,7 @@ use uuid::Uuid;
 
 use super::{Partitions, Protocol};
 use crate::error::StreamsError;
-use crate::frames::{DAMAGED, Payload, put_count, put_text, put_u32};
+use crate::frames::{DAMAGED, Payload, put_bytes, put_count, put_text, put_u32};
 
 /// A group that stands still.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -234,8 +234,7 @@ fn optional(from: &mut Payload<'_>) -> Result<Option<String>, StreamsError> {
 }
 
 fn bytes(from: &mut Payload<'_>) -> Result<Bytes, StreamsError> {
-    let count = from.count()?;
-    Ok(Bytes::copy_from_slice(from.bytes(count)?))
+    Ok(Bytes::copy_from_slice(from.list_of_bytes()?))
 }
 
 fn time(from: &mut Payload<'_>) -> Result<Duration, StreamsError> {
@@ -247,11 +246,6 @@ fn put_optional(out: &mut Vec<u8>, text: Option<&str>) {
     if let Some(text) = text {
         put_text(out, text);
     }
-}
-
-fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
-    put_count(out, bytes.len());
-    out.extend_from_slice(bytes);
 }
 
 fn put_time(out: &mut Vec<u8>, time: Duration) {
