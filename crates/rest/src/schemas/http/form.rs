@@ -190,11 +190,9 @@ impl SchemaBody {
                 SchemaError::InvalidSchema(format!("'{name}' is no schema type: write {known}"))
             })?,
         };
-        let text = self.schema.filter(|text| !text.trim().is_empty());
-        let text = text.ok_or_else(|| SchemaError::InvalidSchema("it is empty".to_owned()))?;
         Ok(NewSchema {
             kind,
-            text,
+            text: self.schema.filter(|text| !text.trim().is_empty()),
             references: self.references.unwrap_or_default(),
             metadata: self.metadata,
             rule_set: self.rule_set,
