@@ -29,7 +29,8 @@ pub(crate) async fn create(
     Owner(owner): Owner,
     body: AnyBody,
 ) -> Result<Response, RestError> {
-    let (name, config) = instance_config(body.version, &body.bytes)?;
+    let isolation = shared.config.isolation;
+    let (name, config) = instance_config(body.version, &body.bytes, isolation)?;
     for name in [&group, &name] {
         if name.is_empty() || name.len() > limits::NAME_BYTES_MAX {
             return Err(RestError::Constraint(format!(

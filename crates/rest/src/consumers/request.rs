@@ -11,7 +11,7 @@ use bytes::Bytes;
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use streams::{OffsetReset, StreamsError, TopicName};
+use streams::{Isolation, OffsetReset, StreamsError, TopicName};
 use uuid::Uuid;
 
 use super::{Instance, InstanceConfig, not_found};
@@ -258,11 +258,13 @@ pub(super) fn pattern_of(text: &str) -> Result<Regex, RestError> {
         .map_err(|error| RestError::InvalidEntity(format!("topic_pattern is no pattern: {error}")))
 }
 
-/// Reads the settings of a new instance; an empty body asks for the defaults. Version 1 has other
+/// Reads the settings of a new instance; an empty body asks for the defaults, `isolation` among
+/// them. Version 1 has other
 /// words for where to begin, no settings of reads, and commits only what it is told to.
 pub(super) fn instance_config(
     version: ApiVersion,
     body: &[u8],
+    isolation: Isolation,
 ) -> Result<(String, InstanceConfig), RestError> {
     let is_v2 = version == ApiVersion::V2;
     let (earliest, latest) = match version {
@@ -280,6 +282,7 @@ pub(super) fn instance_config(
         format: Embedded::Binary,
         reset: OffsetReset::Latest,
         auto_commit: is_v2,
+        isolation,
         bytes_min: None,
         wait_max: None,
     };
@@ -314,6 +317,9 @@ pub(super) fn instance_config(
             }
             "auto.commit.enable" => {
                 config.auto_commit = text.to_ascii_lowercase().parse().map_err(|_| invalid())?;
+            }
+            "isolation.level" => {
+                config.isolation = properties::isolation(&text).ok_or_else(invalid)?;
             }
             "fetch.min.bytes" | "responseMinBytes" if is_v2 => {
                 let bytes: i64 = text.parse().map_err(|_| invalid())?;
