@@ -97,6 +97,9 @@ pub(crate) struct InstanceConfig {
     pub format: Embedded,
     pub reset: OffsetReset,
     pub auto_commit: bool,
+    /// Offsets that its client commits are the next ones, as Strimzi's bridge has them; else those
+    /// of the last records that are done with.
+    pub commits_next: bool,
     pub isolation: Isolation,
     /// A read goes on until it has this many bytes or its time is over; none for the proxy's way.
     pub bytes_min: Option<usize>,

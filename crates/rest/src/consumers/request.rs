@@ -282,6 +282,7 @@ pub(super) fn instance_config(
         format: Embedded::Binary,
         reset: OffsetReset::Latest,
         auto_commit: is_v2,
+        commits_next: false,
         isolation,
         bytes_min: None,
         wait_max: None,
@@ -317,6 +318,11 @@ pub(super) fn instance_config(
             }
             "auto.commit.enable" => {
                 config.auto_commit = text.to_ascii_lowercase().parse().map_err(|_| invalid())?;
+            }
+            // Strimzi's bridge calls it so, and who calls it so means offsets as that does.
+            "enable.auto.commit" if is_v2 => {
+                config.auto_commit = text.to_ascii_lowercase().parse().map_err(|_| invalid())?;
+                config.commits_next = true;
             }
             "isolation.level" => {
                 config.isolation = properties::isolation(&text).ok_or_else(invalid)?;
