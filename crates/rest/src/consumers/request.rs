@@ -15,7 +15,7 @@ use streams::{Isolation, OffsetReset, StreamsError, TopicName};
 use uuid::Uuid;
 
 use super::{Instance, InstanceConfig, not_found};
-use crate::answer::{self, JsonObject, Segments};
+use crate::answer::{self, JsonObject, Segments, or_default};
 use crate::config::RestConfig;
 use crate::error::RestError;
 use crate::limits;
@@ -134,9 +134,9 @@ pub(crate) struct Offsets {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Positions {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     offsets: Vec<JsonObject<OffsetName>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     timestamps: Vec<JsonObject<TimeName>>,
 }
 

@@ -33,6 +33,7 @@ use streams::Record;
 
 use super::compatibility::Level;
 use super::format::SchemaType;
+use crate::answer::or_default;
 
 /// What a record is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -83,7 +84,7 @@ pub(super) struct SchemaValue {
     pub schema_type: SchemaType,
     #[serde(
         default,
-        deserialize_with = "or_none",
+        deserialize_with = "or_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub references: Vec<Reference>,
@@ -337,12 +338,6 @@ mod type_name {
         };
         SchemaType::of_name(&name).ok_or_else(|| D::Error::custom("no known type of schemas"))
     }
-}
-
-fn or_none<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
-    value: D,
-) -> Result<Vec<T>, D::Error> {
-    Ok(Option::<Vec<T>>::deserialize(value)?.unwrap_or_default())
 }
 
 /// The header of what a SCHEMA record's writer found.
