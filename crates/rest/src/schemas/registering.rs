@@ -8,7 +8,7 @@ use super::compatibility::{Earlier, Level, reasons};
 use super::error::SchemaError;
 use super::format::{ParsedSchema, SchemaType};
 use super::limits::{SCHEMA_BYTES_MAX, TEXTS_BYTES_MAX, TRIES_MAX, VERSIONS_MAX};
-use super::parsed::{parse, source};
+use super::parsed::{check_new, parse, source};
 use super::record::{Entry, Expected, Mode, Reference};
 use super::state::{
     Content, Schema, State, Versions, last_live, next_version, object_text, resolved,
@@ -189,6 +189,10 @@ impl SchemaRegistry {
                     held_against,
                 } => (content, id, version, held_against),
             };
+            // What is imported was taken elsewhere.
+            if new.id.is_none() {
+                check_new(&parsed).await?;
+            }
             if let Some((level, earlier)) = held_against {
                 let reasons = self.reasons(level, &parsed, earlier).await?;
                 if !reasons.is_empty() {
@@ -317,6 +321,7 @@ impl SchemaRegistry {
             (level, earlier)
         };
         let prepared = self.prepare(subject, &mut new, normalize).await?;
+        check_new(&prepared.parsed).await?;
         self.reasons(level, &prepared.parsed, earlier).await
     }
 
