@@ -121,13 +121,14 @@ impl SchemaRegistry {
         found
     }
 
-    /// The text of a subject's live version with this id.
-    pub(crate) fn text_of(&self, subject: &str, id: i32) -> Option<Arc<str>> {
+    /// The last live version of a subject with this id: its number and text.
+    pub(crate) fn version_of(&self, subject: &str, id: i32) -> Option<(i32, Arc<str>)> {
         let subject = checked(subject).ok()?;
         let state = self.log.state();
-        let mut versions = state.versions(&subject)?.values().rev();
-        let found = versions.find(|version| !version.is_deleted && version.schema.id == id)?;
-        Some(found.schema.content.text.clone())
+        let mut versions = state.versions(&subject)?.iter().rev();
+        let (number, found) =
+            versions.find(|(_, version)| !version.is_deleted && version.schema.id == id)?;
+        Some((*number, found.schema.content.text.clone()))
     }
 
     /// Reads a schema's text, without registering it.
