@@ -106,7 +106,11 @@ async fn aside<T: Send + 'static>(
 ) -> Result<T, SchemaError> {
     let done = tokio::task::spawn_blocking(work).await;
     done.map_or_else(
-        |_| Err(SchemaError::InvalidSchema("reading it broke off".to_owned())),
+        |_| {
+            Err(SchemaError::InvalidSchema(
+                "reading it broke off".to_owned(),
+            ))
+        },
         |done| done.map_err(|fault| SchemaError::InvalidSchema(base::report(&fault))),
     )
 }

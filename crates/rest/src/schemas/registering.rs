@@ -269,7 +269,10 @@ impl SchemaRegistry {
         let level = state.level_of(Some(subject), self.config.compatibility);
         let held_against = match is_import || level == Level::None {
             true => None,
-            false => Some((level, earlier(versions, level))),
+            false => {
+                let group = state.group_of(Some(subject));
+                Some((level, earlier(versions, level, group.as_deref(), &content)))
+            }
         };
         Ok(Plan::Write {
             content,
@@ -305,24 +308,34 @@ impl SchemaRegistry {
         against: Option<AskedVersion>,
         normalize: bool,
     ) -> Result<Vec<String>, SchemaError> {
+        let asked = match against {
+            None => None,
+            Some(asked) => match found_version(&self.log.state(), subject, asked, false) {
+                Ok((number, version)) => Some(vec![(number, version.schema)]),
+                // A subject's first schema fits.
+                Err(_) if asked == AskedVersion::Last => Some(Vec::new()),
+                Err(SchemaError::SubjectNotFound(_)) => return Err(not_found(subject, asked)),
+                Err(error) => return Err(error),
+            },
+        };
+        let Prepared { content, parsed } = self.prepare(subject, &mut new, normalize).await?;
+        check_new(&parsed).await?;
         let (level, earlier) = {
             let state = self.log.state();
             let level = state.level_of(Some(subject), self.config.compatibility);
-            let earlier = match against {
-                None => earlier(state.versions(subject), level),
-                Some(asked) => match found_version(&state, subject, asked, false) {
-                    Ok((number, version)) => vec![(number, version.schema)],
-                    // A subject's first schema fits.
-                    Err(_) if asked == AskedVersion::Last => Vec::new(),
-                    Err(SchemaError::SubjectNotFound(_)) => return Err(not_found(subject, asked)),
-                    Err(error) => return Err(error),
-                },
+            let group = state.group_of(Some(subject));
+            let versions = state.versions(subject);
+            let content = new.inherited(&content, versions);
+            let earlier = match asked {
+                None => earlier(versions, level, group.as_deref(), &content),
+                Some(mut asked) => {
+                    asked.retain(|(_, old)| are_alike(group.as_deref(), &content, &old.content));
+                    asked
+                }
             };
             (level, earlier)
         };
-        let prepared = self.prepare(subject, &mut new, normalize).await?;
-        check_new(&prepared.parsed).await?;
-        self.reasons(level, &prepared.parsed, earlier).await
+        self.reasons(level, &parsed, earlier).await
     }
 
     /// The version and id under which a subject has a schema.
@@ -375,19 +388,28 @@ fn found_content(versions: &Versions, content: &Content, with_deleted: bool) -> 
 }
 
 /// The versions that a new one is held against.
-fn earlier(versions: Option<&Versions>, level: Level) -> Numbered {
-    let Some(versions) = versions else {
-        return Vec::new();
+fn earlier(
+    versions: Option<&Versions>,
+    level: Level,
+    group: Option<&str>,
+    new: &Content,
+) -> Numbered {
+    let all = versions.into_iter().flatten().rev();
+    let held_against =
+        all.filter(|(_, old)| !old.is_deleted && are_alike(group, new, &old.schema.content));
+    let count = match level.asks_last_only() {
+        true => 1,
+        false => usize::MAX,
     };
-    if level.asks_last_only() {
-        let last = last_live(versions).into_iter();
-        return last
-            .map(|(number, of)| (number, of.schema.clone()))
-            .collect();
-    }
-    let live = versions.iter().filter(|(_, version)| !version.is_deleted);
-    live.map(|(number, of)| (*number, of.schema.clone()))
-        .collect()
+    let newest = held_against.take(count);
+    let mut earlier: Numbered = newest.map(|(n, of)| (*n, of.schema.clone())).collect();
+    earlier.reverse();
+    earlier
+}
+
+/// Whether two schemas are compared: where a group is set, those that have its property alike.
+fn are_alike(group: Option<&str>, new: &Content, old: &Content) -> bool {
+    group.is_none_or(|group| new.property(group) == old.property(group))
 }
 
 /// A reference's version that stands for the last one.

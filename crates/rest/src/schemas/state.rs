@@ -111,6 +111,13 @@ impl Content {
         (content, value.id, value.deleted)
     }
 
+    /// A property of the metadata.
+    pub fn property(&self, name: &str) -> Option<String> {
+        let metadata = object(self.metadata.as_deref())?;
+        let property = metadata.get("properties")?.get(name)?;
+        property.as_str().map(str::to_owned)
+    }
+
     /// Writes a version's number where the metadata tell one.
     pub fn tell_version(&mut self, version: i32) {
         let mut metadata = object(self.metadata.as_deref());
@@ -189,7 +196,7 @@ impl State {
                 return self.apply_schema(offset, &read, (subject, *version), value, expected);
             }
             (Key::Config { subject, .. }, value) => {
-                set(&mut self.configs, subject, value, |config| config)
+                set(&mut self.configs, subject, value, ConfigValue::set)
             }
             (Key::Mode { subject, .. }, value) => {
                 set(&mut self.modes, subject, value, |ModeValue { mode }| mode)
