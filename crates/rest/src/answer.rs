@@ -149,6 +149,13 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for JsonObject<T> {
     }
 }
 
+/// A field that may be `null`, which is as good as missing.
+pub(crate) fn or_default<'de, D: Deserializer<'de>, T: Deserialize<'de> + Default>(
+    value: D,
+) -> Result<T, D::Error> {
+    Option::deserialize(value).map(Option::unwrap_or_default)
+}
+
 /// Reads a JSON body, which is an object.
 pub(crate) fn entity<'a, T: Deserialize<'a>>(body: &'a [u8]) -> Result<T, RestError> {
     serde_json::from_slice(body)

@@ -6,7 +6,7 @@ use std::time::Duration;
 use access::Principal;
 use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
-use streams::{Properties, TopicName, TopicNameError};
+use streams::{Isolation, Properties, TopicName, TopicNameError};
 
 use crate::answer;
 use crate::error::RestError;
@@ -39,6 +39,8 @@ pub struct RestConfig {
     /// Whether a read waits until its time is over or `fetch.min.bytes` are there, as kafka-rest's
     /// reads do, instead of answering as soon as there is something.
     pub read_waits_for_timeout: bool,
+    /// Which records reads and consumer instances are shown that do not say it themselves.
+    pub isolation: Isolation,
     /// How long a consumer instance may be idle before it is closed
     /// (kafka-rest's `consumer.instance.timeout.ms`).
     pub consumer_instance_timeout: HumanDuration,
@@ -77,6 +79,7 @@ impl Default for RestConfig {
             body_bytes_max: ByteSize(limits::BODY_BYTES_MAX),
             consumer_request_timeout: HumanDuration(Duration::from_secs(1)),
             read_waits_for_timeout: false,
+            isolation: Isolation::default(),
             consumer_instance_timeout: HumanDuration(Duration::from_secs(300)),
             default_stream: None,
             properties: Properties::default(),

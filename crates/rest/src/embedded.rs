@@ -168,7 +168,7 @@ impl Embedding {
         let known = self.texts.lock().get(&key);
         if let Some((writer, registered)) = known
             // It may have been deleted since, by whichever process.
-            && registry.text_of(subject, writer.id).as_ref() == Some(&registered)
+            && registry.version_of(subject, writer.id).is_some_and(|(_, text)| text == registered)
         {
             return Ok(writer);
         }
@@ -177,10 +177,16 @@ impl Embedding {
             .await
             .map_err(NoWriter::from)?;
         let writer = Writer { id, schema };
-        if let Some(registered) = registry.text_of(subject, id) {
+        if let Some((_, registered)) = registry.version_of(subject, id) {
             self.texts.lock().keep(key, (writer.clone(), registered));
         }
         Ok(writer)
+    }
+
+    /// The last version of a subject that has a schema, where there is one.
+    pub fn version_of(&self, subject: &str, id: i32) -> Option<i32> {
+        let (version, _) = self.registry.as_deref()?.version_of(subject, id)?;
+        Some(version)
     }
 
     /// The name that a schema of a text gives its records, without registering it.

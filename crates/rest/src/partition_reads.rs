@@ -7,7 +7,9 @@ use std::time::Duration;
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::Response;
 use serde::Deserialize;
-use streams::{ConsumedRecord, ConsumerConfig, PartitionReplicas, SeekTo, StreamsError, TopicName};
+use streams::{
+    ConsumedRecord, ConsumerConfig, Isolation, PartitionReplicas, SeekTo, StreamsError, TopicName,
+};
 
 use crate::answer::{self, Parameters, Segments};
 use crate::answers::{Answers, kept};
@@ -25,9 +27,11 @@ pub(crate) struct MessageParameters {
     offset: i64,
     #[serde(default = "one")]
     count: i64,
+    /// Which records are shown; without it as the configuration says.
+    isolation: Option<Isolation>,
 }
 
-/// `GET /topics/{topic}/partitions/{partition}/messages?offset=&count=`
+/// `GET /topics/{topic}/partitions/{partition}/messages?offset=&count=&isolation=`
 pub(crate) async fn messages(
     Asked(shared): Asked,
     Segments((topic, partition)): Segments<(String, String)>,
@@ -69,7 +73,12 @@ pub(crate) async fn messages(
         let max = limits::PARTITION_READS_MAX;
         return Err(RestError::TooManyPartitionReads(max));
     };
-    let records = read(&shared, &topic, partition, asked.offset..end, count).await?;
+    let config = ConsumerConfig {
+        isolation: asked.isolation.unwrap_or(shared.config.isolation),
+        ..ConsumerConfig::alone("rest")
+    };
+    let offsets = asked.offset..end;
+    let records = read(&shared, config, &topic, partition, offsets, count).await?;
     let shape = Shape {
         topic: false,
         ..Shape::USUAL
@@ -86,6 +95,7 @@ pub(crate) async fn messages(
 /// The records of these offsets, at most so many, and within the bound of an answer.
 async fn read(
     shared: &Shared,
+    config: ConsumerConfig,
     topic: &TopicName,
     partition: i32,
     offsets: std::ops::Range<i64>,
@@ -95,7 +105,7 @@ async fn read(
     if offsets.is_empty() {
         return Ok(records);
     }
-    let mut consumer = shared.store.consumer(ConsumerConfig::alone("rest")).await?;
+    let mut consumer = shared.store.consumer(config).await?;
     consumer.assign(vec![(topic.clone(), partition)]).await?;
     let from = SeekTo::Offset(offsets.start);
     consumer.seek(topic, partition, from).await?;

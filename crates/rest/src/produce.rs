@@ -23,7 +23,7 @@ use serde::de::{SeqAccess, Visitor};
 use serde_json::value::RawValue;
 use streams::{Record, TopicName};
 
-use crate::answer::{self, AnswerType, JsonObject, Segments};
+use crate::answer::{self, AnswerType, JsonObject, Segments, or_default};
 use crate::bridge::Unreceipted;
 use crate::embedded::{Given, Writer};
 use crate::error::{NOT_ALLOWED, RestError};
@@ -114,7 +114,7 @@ struct RecordEntry<'a> {
     value: Option<&'a str>,
     #[serde(default)]
     partition: Option<i32>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "or_default")]
     headers: Vec<JsonObject<HeaderEntry<'a>>>,
     /// Milliseconds since 1970; the store's clock without it.
     #[serde(default)]

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use base::HumanDuration;
-use streams::TopicName;
+use streams::{Isolation, TopicName};
 
 use crate::config::RestConfig;
 
@@ -20,6 +20,8 @@ enum Meaning {
     RequestTimeout,
     /// `rest.consumer_instance_timeout`.
     InstanceTimeout,
+    /// `rest.isolation`.
+    Isolation,
     /// A number that changes nothing.
     NoEffect,
 }
@@ -37,6 +39,12 @@ pub(crate) fn settled(mut config: RestConfig) -> Result<RestConfig, Vec<String>>
         let number = value.trim().parse::<i64>();
         match (meaning, number) {
             (Meaning::DefaultStream, _) => config.default_stream = Some(value.to_owned()),
+            (Meaning::Isolation, _) => match isolation(value) {
+                Some(isolation) => config.isolation = isolation,
+                None => problems.push(format!(
+                    "properties.{name} is '{value}': write read_committed or read_uncommitted"
+                )),
+            },
             (_, Err(_)) => problems.push(format!("properties.{name} is '{value}': write a number")),
             (Meaning::NoEffect, Ok(_)) => {}
             (Meaning::RequestTimeout | Meaning::InstanceTimeout, Ok(..0)) => {
@@ -65,6 +73,12 @@ pub(crate) fn has_no_effect(name: &str) -> bool {
     meaning(name) == Some(Meaning::NoEffect)
 }
 
+/// Which records are shown, by Kafka's name.
+pub(crate) fn isolation(name: &str) -> Option<Isolation> {
+    let all = [Isolation::Committed, Isolation::Uncommitted];
+    all.into_iter().find(|isolation| isolation.name() == name)
+}
+
 fn meaning(name: &str) -> Option<Meaning> {
     let found = PROPERTIES.iter().find(|(known, _)| *known == name);
     found.map(|(_, meaning)| *meaning)
@@ -83,6 +97,7 @@ const PROPERTIES: &[(&str, Meaning)] = &[
     ("streams.producer.default.stream", Meaning::DefaultStream),
     ("consumer.request.timeout.ms", Meaning::RequestTimeout),
     ("consumer.instance.timeout.ms", Meaning::InstanceTimeout),
+    ("consumer.isolation.level", Meaning::Isolation),
     ("streams.buffer.max.time.ms", Meaning::NoEffect),
     ("consumer.iterator.backoff.ms", Meaning::NoEffect),
     ("consumer.iterator.timeout.ms", Meaning::NoEffect),
@@ -104,7 +119,8 @@ mod tests {
     fn properties_are_carried_out_by_their_makers_names() {
         let config = of(r#"{"properties": {"consumer": {"request.timeout.ms": 125},
             "streams.default.stream": "/streams/test", "streams.buffer.max.time.ms": "0",
-            "producer.threads": 5, "consumer.instance.timeout.ms": 60000}}"#)
+            "producer.threads": 5, "consumer.instance.timeout.ms": 60000,
+            "consumer.isolation.level": "read_committed"}}"#)
         .unwrap();
         assert_eq!(
             config.consumer_request_timeout.0,
@@ -112,6 +128,7 @@ mod tests {
         );
         assert_eq!(config.consumer_instance_timeout.0, Duration::from_secs(60));
         assert_eq!(config.default_stream.as_deref(), Some("/streams/test"));
+        assert_eq!(config.isolation, Isolation::Committed);
     }
 
     #[test]
@@ -125,6 +142,10 @@ mod tests {
             (
                 r#"{"properties": {"consumer.request.timeout.ms": -1}}"#,
                 "consumer.request.timeout.ms",
+            ),
+            (
+                r#"{"properties": {"consumer.isolation.level": "committed"}}"#,
+                "consumer.isolation.level",
             ),
             (r#"{"default_stream": "test"}"#, "default_stream"),
             (

@@ -9,6 +9,7 @@ use std::time::Duration;
 use access::Snapshot;
 use async_trait::async_trait;
 use base::{TenantId, UnixMillis};
+use serde::{Deserialize, Serialize};
 use uuid::Uuid;
 
 use crate::administration::Administration;
@@ -475,13 +476,25 @@ pub enum OffsetReset {
 }
 
 /// Which records a reader is shown, as Kafka's `isolation.level`.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Isolation {
     /// All, those of open and aborted transactions too.
     #[default]
+    #[serde(rename = "read_uncommitted")]
     Uncommitted,
     /// Up to the first open transaction, and none of an aborted one.
+    #[serde(rename = "read_committed")]
     Committed,
+}
+
+impl Isolation {
+    /// Its name in Kafka's settings.
+    pub fn name(self) -> &'static str {
+        match self {
+            Isolation::Uncommitted => "read_uncommitted",
+            Isolation::Committed => "read_committed",
+        }
+    }
 }
 
 /// Where to move a position.

@@ -29,7 +29,8 @@ pub(crate) async fn create(
     Owner(owner): Owner,
     body: AnyBody,
 ) -> Result<Response, RestError> {
-    let (name, config) = instance_config(body.version, &body.bytes)?;
+    let isolation = shared.config.isolation;
+    let (name, config) = instance_config(body.version, &body.bytes, isolation)?;
     for name in [&group, &name] {
         if name.is_empty() || name.len() > limits::NAME_BYTES_MAX {
             return Err(RestError::Constraint(format!(
@@ -284,7 +285,8 @@ pub(crate) async fn records(
 /// `POST …/offsets`: commits what the body names, or with an empty body everything read.
 ///
 /// An offset in the body is that of the last record that is done with, as in kafka-rest: what is
-/// committed, and answered by `GET …/offsets`, is the next one.
+/// committed, and answered by `GET …/offsets`, is the next one. An instance that was made in the words
+/// of Strimzi's bridge commits offsets as they are, and is answered as there.
 pub(crate) async fn commit(
     Asked(shared): Asked,
     AnswerType(media): AnswerType,
@@ -295,12 +297,13 @@ pub(crate) async fn commit(
     if instance.config.version == ApiVersion::V1 {
         return v1::commit(&shared, &instance, &headers, &body).await;
     }
+    let commits_next = instance.config.commits_next;
     let mut reader = instance.reader().await?;
     let offsets = if body.trim_ascii().is_empty() {
         None
     } else {
         let mut offsets = answer::entity::<Offsets>(&body)?.named(&shared.config)?;
-        for (_, _, offset, _) in &mut offsets {
+        for (_, _, offset, _) in offsets.iter_mut().filter(|_| !commits_next) {
             *offset = offset.checked_add(1).ok_or_else(|| {
                 RestError::InvalidEntity("an offset is below 2^63 - 1".to_owned())
             })?;
@@ -311,6 +314,9 @@ pub(crate) async fn commit(
     let committed = reader.consumer()?.commit(offsets).await?;
     reader.committed_at = shared.clock.now();
     reader.uncommitted &= !everything;
+    if commits_next {
+        return Ok(StatusCode::NO_CONTENT.into_response());
+    }
     let answers: Vec<Value> = committed
         .iter()
         .map(|(topic, partition, offset)| {

@@ -97,6 +97,10 @@ pub(crate) struct InstanceConfig {
     pub format: Embedded,
     pub reset: OffsetReset,
     pub auto_commit: bool,
+    /// Offsets that its client commits are the next ones, as Strimzi's bridge has them; else those
+    /// of the last records that are done with.
+    pub commits_next: bool,
+    pub isolation: Isolation,
     /// A read goes on until it has this many bytes or its time is over; none for the proxy's way.
     pub bytes_min: Option<usize>,
     /// The instance's own `consumer.request.timeout.ms`: no read of it waits longer.
@@ -200,7 +204,7 @@ impl Consumers {
             .consumer(self.consumer_config(&name.key, &config))
             .await?;
         let standing = self
-            .claim(owner.as_ref(), &name.key, config.version, settings)
+            .claim(owner.as_ref(), &name.key, &config, settings)
             .await?;
         let now = self.clock.now();
         let instance = Instance {
@@ -233,7 +237,7 @@ impl Consumers {
             client_id: key.instance.clone(),
             auto_offset_reset: config.reset,
             session_timeout: self.idle_max.clamp(SESSION_MIN, session_max),
-            isolation: Isolation::default(),
+            isolation: config.isolation,
             reads: true,
         }
     }

@@ -11,11 +11,11 @@ use bytes::Bytes;
 use regex::{Regex, RegexBuilder};
 use serde::Deserialize;
 use serde_json::{Map, Value};
-use streams::{OffsetReset, StreamsError, TopicName};
+use streams::{Isolation, OffsetReset, StreamsError, TopicName};
 use uuid::Uuid;
 
 use super::{Instance, InstanceConfig, not_found};
-use crate::answer::{self, JsonObject, Segments};
+use crate::answer::{self, JsonObject, Segments, or_default};
 use crate::config::RestConfig;
 use crate::error::RestError;
 use crate::limits;
@@ -134,9 +134,9 @@ pub(crate) struct Offsets {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 pub(crate) struct Positions {
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     offsets: Vec<JsonObject<OffsetName>>,
-    #[serde(default)]
+    #[serde(default, deserialize_with = "or_default")]
     timestamps: Vec<JsonObject<TimeName>>,
 }
 
@@ -258,11 +258,13 @@ pub(super) fn pattern_of(text: &str) -> Result<Regex, RestError> {
         .map_err(|error| RestError::InvalidEntity(format!("topic_pattern is no pattern: {error}")))
 }
 
-/// Reads the settings of a new instance; an empty body asks for the defaults. Version 1 has other
+/// Reads the settings of a new instance; an empty body asks for the defaults, `isolation` among
+/// them. Version 1 has other
 /// words for where to begin, no settings of reads, and commits only what it is told to.
 pub(super) fn instance_config(
     version: ApiVersion,
     body: &[u8],
+    isolation: Isolation,
 ) -> Result<(String, InstanceConfig), RestError> {
     let is_v2 = version == ApiVersion::V2;
     let (earliest, latest) = match version {
@@ -280,6 +282,8 @@ pub(super) fn instance_config(
         format: Embedded::Binary,
         reset: OffsetReset::Latest,
         auto_commit: is_v2,
+        commits_next: false,
+        isolation,
         bytes_min: None,
         wait_max: None,
     };
@@ -314,6 +318,14 @@ pub(super) fn instance_config(
             }
             "auto.commit.enable" => {
                 config.auto_commit = text.to_ascii_lowercase().parse().map_err(|_| invalid())?;
+            }
+            // Strimzi's bridge calls it so, and who calls it so means offsets as that does.
+            "enable.auto.commit" if is_v2 => {
+                config.auto_commit = text.to_ascii_lowercase().parse().map_err(|_| invalid())?;
+                config.commits_next = true;
+            }
+            "isolation.level" => {
+                config.isolation = properties::isolation(&text).ok_or_else(invalid)?;
             }
             "fetch.min.bytes" | "responseMinBytes" if is_v2 => {
                 let bytes: i64 = text.parse().map_err(|_| invalid())?;

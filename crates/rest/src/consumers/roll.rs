@@ -24,8 +24,8 @@ use base::{Clock, UnixMillis};
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use streams::{
-    ConsumedRecord, Consumer, ConsumerConfig, Durability, EventStore, ProduceBatch, Record,
-    StreamsError, TopicConfig, TopicName, TopicSpec,
+    ConsumedRecord, Consumer, ConsumerConfig, Durability, EventStore, Isolation, ProduceBatch,
+    Record, StreamsError, TopicConfig, TopicName, TopicSpec,
 };
 use tokio::sync::{OnceCell, watch};
 use tokio_util::sync::CancellationToken;
@@ -74,6 +74,9 @@ pub(crate) struct Entry {
     /// The version of the API that made it, and the body of that call.
     pub api: u8,
     pub settings: String,
+    /// Which records it is shown, also where the call left that to its proxy.
+    #[serde(default)]
+    pub isolation: Isolation,
     pub reads: Reads,
     pub places: Vec<Place>,
 }
@@ -476,6 +479,7 @@ mod tests {
             principal: None,
             api: 2,
             settings: String::new(),
+            isolation: Isolation::default(),
             reads: Reads::Topics(vec!["t".parse().unwrap()]),
             places: Vec::new(),
         }

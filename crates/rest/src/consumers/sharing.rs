@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use uuid::Uuid;
 
 use super::roll::{self, Entry, Place, Reads, Roll};
-use super::{Consumers, Instance, InstanceKey, Interest, Reader, gauge};
+use super::{Consumers, Instance, InstanceConfig, InstanceKey, Interest, Reader, gauge};
 use crate::error::RestError;
 use crate::limits;
 use crate::media::ApiVersion;
@@ -84,7 +84,7 @@ impl Consumers {
         self: &Arc<Self>,
         owner: Option<&Principal>,
         key: &InstanceKey,
-        version: ApiVersion,
+        config: &InstanceConfig,
         settings: &[u8],
     ) -> Result<Option<Standing>, RestError> {
         let Some(roll) = &self.roll else {
@@ -98,11 +98,12 @@ impl Consumers {
             owner: Uuid::nil(),
             address: String::new(),
             principal: owner.map(ToString::to_string),
-            api: match version {
+            api: match config.version {
                 ApiVersion::V1 => 1,
                 ApiVersion::V2 => 2,
             },
             settings: String::from_utf8_lossy(settings).into_owned(),
+            isolation: config.isolation,
             reads: Reads::Nothing,
             places: Vec::new(),
         });

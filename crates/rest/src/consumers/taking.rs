@@ -74,7 +74,8 @@ impl Consumers {
             1 => ApiVersion::V1,
             _ => ApiVersion::V2,
         };
-        let (_, config) = instance_config(version, entry.settings.as_bytes())?;
+        let settings = entry.settings.as_bytes();
+        let (_, config) = instance_config(version, settings, entry.isolation)?;
         let entry = roll.owned(Entry {
             term: entry.term.saturating_add(1),
             ..entry

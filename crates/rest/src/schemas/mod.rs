@@ -121,13 +121,14 @@ impl SchemaRegistry {
         found
     }
 
-    /// The text of a subject's live version with this id.
-    pub(crate) fn text_of(&self, subject: &str, id: i32) -> Option<Arc<str>> {
-        let subject = checked(subject).ok()?;
+    /// The last live version of a subject with this id: its number and text.
+    pub(crate) fn version_of(&self, subject: &str, id: i32) -> Option<(i32, Arc<str>)> {
+        let subject = self.meant(subject).ok()?;
         let state = self.log.state();
-        let mut versions = state.versions(&subject)?.values().rev();
-        let found = versions.find(|version| !version.is_deleted && version.schema.id == id)?;
-        Some(found.schema.content.text.clone())
+        let mut versions = state.versions(&subject)?.iter().rev();
+        let (number, found) =
+            versions.find(|(_, version)| !version.is_deleted && version.schema.id == id)?;
+        Some((*number, found.schema.content.text.clone()))
     }
 
     /// Reads a schema's text, without registering it.
@@ -170,7 +171,7 @@ impl SchemaRegistry {
     ) -> Result<(i32, Arc<ParsedSchema>), SchemaError> {
         self.log.ready().await?;
         let new = NewSchema::of(kind, text);
-        let registered = self.register_new(&checked(subject)?, new, false).await?;
+        let registered = self.register_new(&self.meant(subject)?, new, false).await?;
         Ok((registered.id, registered.schema))
     }
 
@@ -180,7 +181,7 @@ impl SchemaRegistry {
         asked: AskedVersion,
     ) -> Result<(i32, Arc<ParsedSchema>), SchemaError> {
         self.log.ready().await?;
-        let subject = checked(subject)?;
+        let subject = self.meant(subject)?;
         let found = |state: &State| found_version(state, &subject, asked, false).map(|(_, v)| v);
         let mut version = found(&self.log.state());
         if version.is_err() {
@@ -189,6 +190,12 @@ impl SchemaRegistry {
         }
         let schema = version?.schema;
         Ok((schema.id, self.parse(&schema).await?))
+    }
+
+    /// The subject that a name stands for.
+    fn meant(&self, name: &str) -> Result<String, SchemaError> {
+        let subject = checked(name)?;
+        Ok(self.log.state().meant(subject))
     }
 
     /// The schema of an id; what is not known may have been written by another process just now.

@@ -7,7 +7,7 @@ use parking_lot::RwLock;
 
 use super::SchemaRegistry;
 use super::error::SchemaError;
-use super::format::{NamedSource, ParsedSchema, SchemaSource, SchemaType};
+use super::format::{NamedSource, ParsedSchema, SchemaFault, SchemaSource, SchemaType};
 use super::limits::{PARSED_BYTES_MAX, PARSED_MAX, REFERENCES_MAX};
 use super::record::Reference;
 use super::state::{Content, Schema, State, resolved};
@@ -89,17 +89,30 @@ impl SchemaRegistry {
     }
 }
 
-/// Parses away from the threads that serve: a large schema takes its time.
+/// Reads a schema.
 pub(super) async fn parse(source: SchemaSource) -> Result<Arc<ParsedSchema>, SchemaError> {
-    let parsed = tokio::task::spawn_blocking(move || ParsedSchema::parse(&source)).await;
-    match parsed {
-        Ok(parsed) => parsed
-            .map(Arc::new)
-            .map_err(|fault| SchemaError::InvalidSchema(base::report(&fault))),
-        Err(_) => Err(SchemaError::InvalidSchema(
-            "reading it broke off".to_owned(),
-        )),
-    }
+    aside(move || ParsedSchema::parse(&source).map(Arc::new)).await
+}
+
+/// Refuses a schema that cannot be a new one.
+pub(super) async fn check_new(parsed: &Arc<ParsedSchema>) -> Result<(), SchemaError> {
+    let parsed = Arc::clone(parsed);
+    aside(move || parsed.check_defaults()).await
+}
+
+/// Works away from the threads that serve: a large schema takes its time.
+async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, SchemaFault> + Send + 'static,
+) -> Result<T, SchemaError> {
+    let done = tokio::task::spawn_blocking(work).await;
+    done.map_or_else(
+        |_| {
+            Err(SchemaError::InvalidSchema(
+                "reading it broke off".to_owned(),
+            ))
+        },
+        |done| done.map_err(|fault| SchemaError::InvalidSchema(base::report(&fault))),
+    )
 }
 
 /// A schema's text with all that it rests on, dependencies first.

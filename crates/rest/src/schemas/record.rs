@@ -8,7 +8,9 @@
 //!                                                                   "metadata"?, "ruleSet"?,
 //!                                                                   "schema","deleted"}; none: gone
 //! {"keytype":"CONFIG","subject":S or null,"magic":0}               {"compatibilityLevel"?,
-//!                                                                   "normalize"?}; none: not set
+//!                                                                   "normalize"?, "alias"?,
+//!                                                                   "compatibilityGroup"?}, and what
+//!                                                                   others set; none: not set
 //! {"keytype":"MODE","subject":S or null,"magic":0}                 {"mode"}; none: not set
 //! {"keytype":"DELETE_SUBJECT","subject":S,"magic":0}               {"subject","version"}: versions
 //!                                                                   up to this one are soft-deleted
@@ -18,7 +20,7 @@
 //! ```
 //!
 //! Keys that others wrote with their fields in another order mean the same; the state keeps their
-//! bytes, as compaction goes by bytes. Unknown key types and fields are passed over.
+//! bytes, as compaction goes by bytes. Unknown key types, and fields elsewhere, are passed over.
 //!
 //! A SCHEMA record of ours has the header [`EXPECTS`]: the id that its writer found under the key,
 //! or `-` when it found nothing. It counts only when that is still so in the order of the log, see
@@ -33,6 +35,7 @@ use streams::Record;
 
 use super::compatibility::Level;
 use super::format::SchemaType;
+use crate::answer::or_default;
 
 /// What a record is about.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -83,7 +86,7 @@ pub(super) struct SchemaValue {
     pub schema_type: SchemaType,
     #[serde(
         default,
-        deserialize_with = "or_none",
+        deserialize_with = "or_default",
         skip_serializing_if = "Vec::is_empty"
     )]
     pub references: Vec<Reference>,
@@ -115,6 +118,15 @@ pub(super) struct ConfigValue {
     pub compatibility_level: Option<Level>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub normalize: Option<bool>,
+    /// The subject that it stands for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub alias: Option<String>,
+    /// A property of metadata: only versions that have it alike are compared.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compatibility_group: Option<String>,
+    /// What others set, which is kept and not followed.
+    #[serde(flatten)]
+    pub other: Map<String, Value>,
 }
 
 /// What may be written under a subject, or under all.
@@ -186,6 +198,21 @@ impl Key {
             Key::Unknown => {}
         }
         self
+    }
+}
+
+impl ConfigValue {
+    /// Without what is not set, as others write it.
+    pub fn set(mut self) -> Self {
+        self.other.retain(|_, value| !value.is_null());
+        self
+    }
+
+    /// As it is told: others repeat the subject in it.
+    pub fn told(&self) -> Self {
+        let mut told = self.clone();
+        told.other.remove("subject");
+        told
     }
 }
 
@@ -337,12 +364,6 @@ mod type_name {
         };
         SchemaType::of_name(&name).ok_or_else(|| D::Error::custom("no known type of schemas"))
     }
-}
-
-fn or_none<'de, D: serde::Deserializer<'de>, T: Deserialize<'de>>(
-    value: D,
-) -> Result<Vec<T>, D::Error> {
-    Ok(Option::<Vec<T>>::deserialize(value)?.unwrap_or_default())
 }
 
 /// The header of what a SCHEMA record's writer found.

@@ -8,7 +8,7 @@ use super::compatibility::{Earlier, Level, reasons};
 use super::error::SchemaError;
 use super::format::{ParsedSchema, SchemaType};
 use super::limits::{SCHEMA_BYTES_MAX, TEXTS_BYTES_MAX, TRIES_MAX, VERSIONS_MAX};
-use super::parsed::{parse, source};
+use super::parsed::{check_new, parse, source};
 use super::record::{Entry, Expected, Mode, Reference};
 use super::state::{
     Content, Schema, State, Versions, last_live, next_version, object_text, resolved,
@@ -20,10 +20,13 @@ use super::{AskedVersion, SchemaRegistry, found_version, not_found};
 #[derive(Debug)]
 pub(super) struct NewSchema {
     pub kind: SchemaType,
-    pub text: String,
+    /// None stands for the last version's, beside metadata or rules.
+    pub text: Option<String>,
     /// A version of -1 is the last one.
     pub references: Vec<Reference>,
+    /// None is the last version's, where there is one; an empty one is none.
     pub metadata: Option<Map<String, Value>>,
+    /// The same.
     pub rule_set: Option<Map<String, Value>>,
     /// For imports alone.
     pub id: Option<i32>,
@@ -53,6 +56,7 @@ enum Plan {
     Done(i32),
     /// To write a version, when it fits these.
     Write {
+        content: Content,
         id: i32,
         version: i32,
         held_against: Option<(Level, Numbered)>,
@@ -64,13 +68,43 @@ impl NewSchema {
     pub fn of(kind: SchemaType, text: &str) -> Self {
         NewSchema {
             kind,
-            text: text.to_owned(),
+            text: Some(text.to_owned()),
             references: Vec::new(),
             metadata: None,
             rule_set: None,
             id: None,
             version: None,
         }
+    }
+
+    /// Takes the text of a subject's last version where only what is around it was sent.
+    fn complete(&mut self, state: &State, subject: &str) {
+        let is_around = self.metadata.is_some() || self.rule_set.is_some();
+        let is_import = state.mode_of(Some(subject)) == Mode::Import;
+        if self.text.is_some() || !is_around || is_import {
+            return;
+        }
+        if let Some((_, last)) = state.versions(subject).and_then(last_live) {
+            let content = &last.schema.content;
+            self.kind = content.kind;
+            self.text = Some(content.text.to_string());
+            self.references.clone_from(&content.references);
+        }
+    }
+
+    /// The content with what was not sent as the last version has it.
+    fn inherited(&self, content: &Content, versions: Option<&Versions>) -> Content {
+        let mut inherited = content.clone();
+        if let Some((_, last)) = versions.and_then(last_live) {
+            let last = &last.schema.content;
+            if self.metadata.is_none() {
+                inherited.metadata.clone_from(&last.metadata);
+            }
+            if self.rule_set.is_none() {
+                inherited.rule_set.clone_from(&last.rule_set);
+            }
+        }
+        inherited
     }
 }
 
@@ -82,8 +116,12 @@ impl SchemaRegistry {
         new: &mut NewSchema,
         normalize: bool,
     ) -> Result<Prepared, SchemaError> {
-        if new.text.len() > SCHEMA_BYTES_MAX {
-            return Err(SchemaError::TooLarge(new.text.len()));
+        let text = new.text.as_deref().unwrap_or_default();
+        if text.trim().is_empty() {
+            return Err(SchemaError::InvalidSchema("it is empty".to_owned()));
+        }
+        if text.len() > SCHEMA_BYTES_MAX {
+            return Err(SchemaError::TooLarge(text.len()));
         }
         let (source, normalize) = {
             let state = self.log.state();
@@ -98,7 +136,7 @@ impl SchemaRegistry {
             }
             let content = Content {
                 kind: new.kind,
-                text: new.text.as_str().into(),
+                text: text.into(),
                 references,
                 metadata: None,
                 rule_set: None,
@@ -124,8 +162,8 @@ impl SchemaRegistry {
             kind: new.kind,
             text,
             references,
-            metadata: object_text(new.metadata.take()),
-            rule_set: object_text(new.rule_set.take()),
+            metadata: object_text(new.metadata.clone()),
+            rule_set: object_text(new.rule_set.clone()),
         };
         Ok(Prepared { content, parsed })
     }
@@ -137,18 +175,24 @@ impl SchemaRegistry {
         mut new: NewSchema,
         normalize: bool,
     ) -> Result<Registered, SchemaError> {
+        new.complete(&self.log.state(), subject);
         let Prepared { content, parsed } = self.prepare(subject, &mut new, normalize).await?;
         let _turn = self.writing.lock().await;
         for _ in 0..TRIES_MAX {
             let plan = self.plan(&self.log.state(), subject, &content, &new)?;
-            let (id, version, held_against) = match plan {
+            let (content, id, version, held_against) = match plan {
                 Plan::Done(id) => return Ok(Registered { id, schema: parsed }),
                 Plan::Write {
+                    content,
                     id,
                     version,
                     held_against,
-                } => (id, version, held_against),
+                } => (content, id, version, held_against),
             };
+            // What is imported was taken elsewhere.
+            if new.id.is_none() {
+                check_new(&parsed).await?;
+            }
             if let Some((level, earlier)) = held_against {
                 let reasons = self.reasons(level, &parsed, earlier).await?;
                 if !reasons.is_empty() {
@@ -177,17 +221,21 @@ impl SchemaRegistry {
     ) -> Result<Plan, SchemaError> {
         let context = context_of(subject);
         let versions = state.versions(subject);
-        let id = state.id_of(context, content);
         let mode = state.mode_of(Some(subject));
         let is_import = mode == Mode::Import;
-        if let Some(found) = versions.and_then(|versions| found_content(versions, content, false)) {
-            let (version, id) = found;
-            if new.version.is_none_or(|given| given == version) {
-                return match new.id {
-                    Some(given) if given != id => Err(SchemaError::OtherId { found: id, given }),
-                    _ => Ok(Plan::Done(id)),
-                };
-            }
+        let mut content = content.clone();
+        let mut found = versions.and_then(|versions| found_content(versions, &content, false));
+        if found.is_none() && !is_import {
+            content = new.inherited(&content, versions);
+            found = versions.and_then(|versions| found_content(versions, &content, false));
+        }
+        if let Some((version, id)) = found
+            && new.version.is_none_or(|given| given == version)
+        {
+            return match new.id {
+                Some(given) if given != id => Err(SchemaError::OtherId { found: id, given }),
+                _ => Ok(Plan::Done(id)),
+            };
         }
         check_mode(subject, mode, new)?;
         let (versions_count, bytes) = state.size();
@@ -197,7 +245,10 @@ impl SchemaRegistry {
         }
         let next = next_version(versions);
         let version = new.version.unwrap_or(next);
-        let id = match (new.id, id) {
+        if !is_import {
+            content.tell_version(version);
+        }
+        let id = match (new.id, state.id_of(context, &content)) {
             (Some(given), Some(found)) if given != found => {
                 return Err(SchemaError::OtherId { found, given });
             }
@@ -218,9 +269,13 @@ impl SchemaRegistry {
         let level = state.level_of(Some(subject), self.config.compatibility);
         let held_against = match is_import || level == Level::None {
             true => None,
-            false => Some((level, earlier(versions, level))),
+            false => {
+                let group = state.group_of(Some(subject));
+                Some((level, earlier(versions, level, group.as_deref(), &content)))
+            }
         };
         Ok(Plan::Write {
+            content,
             id,
             version,
             held_against,
@@ -253,23 +308,34 @@ impl SchemaRegistry {
         against: Option<AskedVersion>,
         normalize: bool,
     ) -> Result<Vec<String>, SchemaError> {
+        let asked = match against {
+            None => None,
+            Some(asked) => match found_version(&self.log.state(), subject, asked, false) {
+                Ok((number, version)) => Some(vec![(number, version.schema)]),
+                // A subject's first schema fits.
+                Err(_) if asked == AskedVersion::Last => Some(Vec::new()),
+                Err(SchemaError::SubjectNotFound(_)) => return Err(not_found(subject, asked)),
+                Err(error) => return Err(error),
+            },
+        };
+        let Prepared { content, parsed } = self.prepare(subject, &mut new, normalize).await?;
+        check_new(&parsed).await?;
         let (level, earlier) = {
             let state = self.log.state();
             let level = state.level_of(Some(subject), self.config.compatibility);
-            let earlier = match against {
-                None => earlier(state.versions(subject), level),
-                Some(asked) => match found_version(&state, subject, asked, false) {
-                    Ok((number, version)) => vec![(number, version.schema)],
-                    // A subject's first schema fits.
-                    Err(_) if asked == AskedVersion::Last => Vec::new(),
-                    Err(SchemaError::SubjectNotFound(_)) => return Err(not_found(subject, asked)),
-                    Err(error) => return Err(error),
-                },
+            let group = state.group_of(Some(subject));
+            let versions = state.versions(subject);
+            let content = new.inherited(&content, versions);
+            let earlier = match asked {
+                None => earlier(versions, level, group.as_deref(), &content),
+                Some(mut asked) => {
+                    asked.retain(|(_, old)| are_alike(group.as_deref(), &content, &old.content));
+                    asked
+                }
             };
             (level, earlier)
         };
-        let prepared = self.prepare(subject, &mut new, normalize).await?;
-        self.reasons(level, &prepared.parsed, earlier).await
+        self.reasons(level, &parsed, earlier).await
     }
 
     /// The version and id under which a subject has a schema.
@@ -285,7 +351,8 @@ impl SchemaRegistry {
         found_version(&state, subject, AskedVersion::Last, with_deleted)?;
         let content = prepared?.content;
         let versions = state.versions(subject);
-        let found = versions.and_then(|versions| found_content(versions, &content, with_deleted));
+        let look = |content: &Content| found_content(versions?, content, with_deleted);
+        let found = look(&content).or_else(|| look(&new.inherited(&content, versions)));
         let (number, _) = found.ok_or_else(|| {
             SchemaError::SchemaNotFound(format!("subject '{subject}' has no version of it"))
         })?;
@@ -321,19 +388,28 @@ fn found_content(versions: &Versions, content: &Content, with_deleted: bool) -> 
 }
 
 /// The versions that a new one is held against.
-fn earlier(versions: Option<&Versions>, level: Level) -> Numbered {
-    let Some(versions) = versions else {
-        return Vec::new();
+fn earlier(
+    versions: Option<&Versions>,
+    level: Level,
+    group: Option<&str>,
+    new: &Content,
+) -> Numbered {
+    let all = versions.into_iter().flatten().rev();
+    let held_against =
+        all.filter(|(_, old)| !old.is_deleted && are_alike(group, new, &old.schema.content));
+    let count = match level.asks_last_only() {
+        true => 1,
+        false => usize::MAX,
     };
-    if level.asks_last_only() {
-        let last = last_live(versions).into_iter();
-        return last
-            .map(|(number, of)| (number, of.schema.clone()))
-            .collect();
-    }
-    let live = versions.iter().filter(|(_, version)| !version.is_deleted);
-    live.map(|(number, of)| (*number, of.schema.clone()))
-        .collect()
+    let newest = held_against.take(count);
+    let mut earlier: Numbered = newest.map(|(n, of)| (*n, of.schema.clone())).collect();
+    earlier.reverse();
+    earlier
+}
+
+/// Whether two schemas are compared: where a group is set, those that have its property alike.
+fn are_alike(group: Option<&str>, new: &Content, old: &Content) -> bool {
+    group.is_none_or(|group| new.property(group) == old.property(group))
 }
 
 /// A reference's version that stands for the last one.

@@ -4,8 +4,8 @@ use super::SchemaRegistry;
 use super::compatibility::Level;
 use super::error::SchemaError;
 use super::record::{ConfigValue, Entry, Mode};
-use super::state::{State, last_live};
-use super::subject::{DEFAULT_CONTEXT, parts, qualified};
+use super::state::{State, last_live, resolved};
+use super::subject::{DEFAULT_CONTEXT, context_of, parts, qualified};
 
 impl SchemaRegistry {
     /// Changes what is set for a subject, or for all: what is not named stays.
@@ -19,9 +19,16 @@ impl SchemaRegistry {
             let state = self.log.state();
             check_writable(&state, subject)?;
             let now = state.config(subject).cloned().unwrap_or_default();
+            let named = |text: &String| !text.is_empty();
             ConfigValue {
                 compatibility_level: change.compatibility_level.or(now.compatibility_level),
                 normalize: change.normalize.or(now.normalize),
+                alias: change.alias.or(now.alias).filter(named),
+                compatibility_group: change
+                    .compatibility_group
+                    .or(now.compatibility_group)
+                    .filter(named),
+                other: now.other,
             }
         };
         let entry = Entry::config(subject, Some(&merged));
@@ -53,7 +60,7 @@ impl SchemaRegistry {
     pub(super) fn config_default(&self) -> ConfigValue {
         ConfigValue {
             compatibility_level: Some(self.config.compatibility),
-            normalize: None,
+            ..ConfigValue::default()
         }
     }
 
@@ -122,6 +129,20 @@ impl State {
     pub fn level_of(&self, subject: Option<&str>, default: Level) -> Level {
         let level = self.first_config(subject, |config| config.compatibility_level);
         level.unwrap_or(default)
+    }
+
+    /// The property that versions must have alike to be compared, where one is set.
+    pub fn group_of(&self, subject: Option<&str>) -> Option<String> {
+        self.first_config(subject, |config| config.compatibility_group.clone())
+    }
+
+    /// The subject that a subject stands for: itself, unless it is an alias.
+    pub fn meant(&self, subject: String) -> String {
+        let config = self.config(Some(&subject));
+        match config.and_then(|config| config.alias.as_deref()) {
+            Some(alias) => resolved(context_of(&subject), alias),
+            None => subject,
+        }
     }
 
     /// Whether schemas of a subject are normalized without being asked to.

@@ -111,6 +111,23 @@ impl Content {
         (content, value.id, value.deleted)
     }
 
+    /// A property of the metadata.
+    pub fn property(&self, name: &str) -> Option<String> {
+        let metadata = object(self.metadata.as_deref())?;
+        let property = metadata.get("properties")?.get(name)?;
+        property.as_str().map(str::to_owned)
+    }
+
+    /// Writes a version's number where the metadata tell one.
+    pub fn tell_version(&mut self, version: i32) {
+        let mut metadata = object(self.metadata.as_deref());
+        let properties = metadata.as_mut().and_then(|of| of.get_mut("properties"));
+        if let Some(told) = properties.and_then(|of| of.get_mut(VERSION)) {
+            *told = version.to_string().into();
+            self.metadata = object_text(metadata);
+        }
+    }
+
     /// As a record tells it.
     pub fn value(&self, subject: &str, version: i32, id: i32, deleted: bool) -> SchemaValue {
         SchemaValue {
@@ -179,7 +196,7 @@ impl State {
                 return self.apply_schema(offset, &read, (subject, *version), value, expected);
             }
             (Key::Config { subject, .. }, value) => {
-                set(&mut self.configs, subject, value, |config| config)
+                set(&mut self.configs, subject, value, ConfigValue::set)
             }
             (Key::Mode { subject, .. }, value) => {
                 set(&mut self.modes, subject, value, |ModeValue { mode }| mode)
@@ -520,3 +537,6 @@ pub(super) fn last_live(versions: &Versions) -> Option<(i32, &Version)> {
         .filter(|(_, version)| !version.is_deleted);
     live.next().map(|(number, version)| (*number, version))
 }
+
+/// The property of metadata that tells the version which has them.
+const VERSION: &str = "confluent:version";

@@ -403,10 +403,26 @@ async fn a_tenants_subjects_are_there_for_nobody_of_another_one() {
             200,
         ),
         ("GET", "/subjects/plain/versions/1".to_owned(), "", 200),
+        (
+            "PUT",
+            format!("/config/{of_acme}"),
+            r#"{"alias": "env.ns.beta.ORDERS-value"}"#,
+            403,
+        ),
     ] {
         let (status, told) = ask("ann", method, &path, body).await;
         assert_eq!(status, expected, "{method} {path}: {told}");
         assert!(!told.contains("Secret"), "{method} {path}: {told}");
+    }
+    // An alias that another one sets leads nobody to what is not theirs.
+    let (to_beta, path) = (
+        format!(r#"{{"alias": "{of_beta}"}}"#),
+        "/config/leads-there",
+    );
+    assert_eq!(ask("root", "PUT", path, &to_beta).await.0, 200);
+    for (user, expected) in [("ann", 403), ("bob", 200)] {
+        let (status, told) = ask(user, "GET", "/subjects/leads-there/versions/1", "").await;
+        assert_eq!(status, expected, "{user}: {told}");
     }
     let resting = serde_json::json!({
         "schema": r#"{"type":"record","name":"Peeks","fields":[{"name":"s","type":"Secret"}]}"#,

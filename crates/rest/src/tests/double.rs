@@ -7,7 +7,7 @@ use async_trait::async_trait;
 use parking_lot::Mutex;
 use streams::{
     Administration, BrokerSetting, ClusterInfo, CommittedOffset, ConfigChange, ConsumedRecord,
-    Consumer, GroupInfo, PartitionReplicas, Placed, SeekTo, StreamsError, TopicInfo,
+    Consumer, GroupInfo, Isolation, PartitionReplicas, Placed, SeekTo, StreamsError, TopicInfo,
 };
 
 use super::*;
@@ -27,6 +27,8 @@ pub(super) struct Double {
     pub roll_writes: AtomicUsize,
     /// What consumers were asked for at most, in bytes.
     pub polled: Arc<Mutex<Vec<usize>>>,
+    /// Which records consumers are shown, each by its name, in the order in which they were made.
+    pub shown: Mutex<Vec<(String, Isolation)>>,
 }
 
 impl Double {
@@ -38,6 +40,7 @@ impl Double {
             held: Arc::default(),
             roll_writes: AtomicUsize::new(0),
             polled: Arc::default(),
+            shown: Mutex::default(),
         })
     }
 }
@@ -181,6 +184,8 @@ impl EventStore for Double {
     }
 
     async fn consumer(&self, config: ConsumerConfig) -> Result<Box<dyn Consumer>, StreamsError> {
+        let shown = (config.client_id.clone(), config.isolation);
+        self.shown.lock().push(shown);
         Ok(Box::new(Polled {
             inner: self.inner.consumer(config).await?,
             polled: Arc::clone(&self.polled),

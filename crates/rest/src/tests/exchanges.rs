@@ -130,6 +130,16 @@ async fn schemas_are_held_against_those_before() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn versions_inherit_what_is_around_a_schema() {
+    check("schemas-inheriting.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_alias_stands_for_a_subject() {
+    check("schemas-aliases.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn schemas_are_deleted_softly_and_for_good() {
     check("schemas-deletion.txt").await;
 }

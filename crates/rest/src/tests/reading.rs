@@ -1,6 +1,9 @@
 //! Reads that wait, go on, are interrupted and are bounded.
 
+use streams::Isolation;
+
 use super::*;
+use crate::consumers::InstanceKey;
 use crate::limits::EVENTS_PIPE_BYTES;
 
 #[tokio::test(flavor = "multi_thread")]
@@ -278,4 +281,80 @@ async fn a_pattern_stays_within_its_bracket_and_no_topics_end_a_subscription() {
     assert_eq!(proxy.get(path).await.1, r#"{"topics":["t"]}"#);
     assert_eq!(proxy.post(path, r#"{"topics":[]}"#).await.0, 204);
     assert_eq!(proxy.get(path).await.1, r#"{"topics":[]}"#);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn reads_are_shown_the_records_that_they_ask_for_else_those_of_the_configuration() {
+    let config = RestConfig {
+        isolation: Isolation::Committed,
+        // Nobody is there.
+        peer_address: Some("127.0.0.1:1".to_owned()),
+        ..RestConfig::default()
+    };
+    let (proxy, double) = Proxy::open_before(config, true);
+    let shown = |name: &str| {
+        let shown = double.shown.lock();
+        let last = shown.iter().rfind(|(of, _)| of == name);
+        last.unwrap_or_else(|| panic!("{name} was not made")).1
+    };
+    proxy.create("t", 1).await;
+    proxy.store_raw("t", 0, None, "1").await;
+    let of_topic = format!("/v3/clusters/{}/topics/t", proxy.streams.cluster_id());
+    for path in [
+        format!("{of_topic}/records?timeout_ms=0"),
+        format!("{of_topic}/partitions/0/records?timeout_ms=0"),
+        "/topics/t/partitions/0/messages?offset=0".to_owned(),
+    ] {
+        for (asked, expected) in [
+            ("", Isolation::Committed),
+            ("&isolation=read_uncommitted", Isolation::Uncommitted),
+            ("&isolation=read_committed", Isolation::Committed),
+        ] {
+            let (status, body) = proxy.get(&format!("{path}{asked}")).await;
+            assert_eq!(status, 200, "{path}{asked}: {body}");
+            assert_eq!(shown("rest"), expected, "{path}{asked}");
+            // Who goes on by the link goes on so.
+            let is_link = body.contains("\"next\"");
+            assert!(!is_link || body.contains(&format!("{asked}\"")), "{body}");
+        }
+        let (status, body) = proxy.get(&format!("{path}&isolation=committed")).await;
+        assert_eq!(status, 400, "{body}");
+    }
+    for (name, settings, expected) in [
+        ("usual", "", Isolation::Committed),
+        (
+            "asks",
+            r#","isolation.level":"read_uncommitted""#,
+            Isolation::Uncommitted,
+        ),
+    ] {
+        let made = format!(r#"{{"name":"{name}","format":"json"{settings}}}"#);
+        let (status, body) = proxy.post("/consumers/g", made).await;
+        assert_eq!(status, 200, "{body}");
+        assert_eq!(shown(name), expected);
+        let key = InstanceKey {
+            group: "g".to_owned(),
+            instance: name.to_owned(),
+        };
+        let roll = proxy.handle.shared.consumers.roll().unwrap();
+        assert_eq!(roll.entry(&key).unwrap().isolation, expected);
+    }
+    let odd = r#"{"name":"odd","isolation.level":"committed"}"#;
+    let (status, body) = proxy.post("/consumers/g", odd).await;
+    assert!(status == 422 && body.contains("42204"), "{status} {body}");
+    // A proxy that is told nothing of it takes them over.
+    proxy.handle.close().await;
+    let store = Arc::clone(&double) as Arc<dyn EventStore>;
+    let other = Proxy::open_for(RestConfig::default(), |_| store, |_, _| None);
+    double.shown.lock().clear();
+    for (name, expected) in [
+        ("usual", Isolation::Committed),
+        ("asks", Isolation::Uncommitted),
+    ] {
+        let path = format!("/consumers/g/instances/{name}/subscription");
+        let (status, body) = other.get(&path).await;
+        assert_eq!(status, 200, "{body}");
+        assert_eq!(shown(name), expected, "{name}");
+    }
+    other.handle.close().await;
 }

@@ -7,7 +7,7 @@ use streams::ConfigChange;
 
 use super::Here;
 use super::refusal::Refusal;
-use crate::answer::{self, JsonObject};
+use crate::answer::{self, JsonObject, or_default};
 use crate::error::RestError;
 
 /// A setting as it is told; `O` says whose it is.
@@ -71,7 +71,7 @@ impl Here {
         #[serde(deny_unknown_fields)]
         struct Asked {
             data: Vec<JsonObject<Entry>>,
-            #[serde(default)]
+            #[serde(default, deserialize_with = "or_default")]
             validate_only: bool,
         }
         #[derive(Deserialize)]
@@ -79,7 +79,7 @@ impl Here {
         struct Entry {
             name: String,
             value: Option<String>,
-            #[serde(default)]
+            #[serde(default, deserialize_with = "or_default")]
             operation: Operation,
         }
         #[derive(Default, Deserialize)]

@@ -47,6 +47,9 @@ pub(super) struct Told {
     pub subject: Option<String>,
     #[serde(skip_serializing_if = "Option::is_none")]
     pub schema_id: Option<i32>,
+    /// None where the subject does not have the schema.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub schema_version: Option<i32>,
     pub size: usize,
 }
 
@@ -81,10 +84,6 @@ impl Datum<'_> {
                 let reason = format!("{name} has a schema, which its type does not have");
                 return Err(Failed::of(400, &reason));
             }
-            (None, true) => {
-                let reason = format!("{name} needs a type or a schema");
-                return Err(Failed::of(400, &reason));
-            }
             (form, _) => {
                 let kind = form.and_then(Form::schema_type);
                 let data = datum.data.map(|raw| text.slice_ref(raw.get().as_bytes()));
@@ -112,6 +111,7 @@ impl Datum<'_> {
             r#type: form,
             subject: None,
             schema_id: None,
+            schema_version: None,
             size: bytes.as_ref().map_or(0, Bytes::len),
         };
         Ok(Part {

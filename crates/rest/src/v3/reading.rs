@@ -14,7 +14,9 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use base::{UnixMillis, parse_rfc3339};
 use serde::Deserialize;
-use streams::{ConsumedRecord, Consumer, ConsumerConfig, SeekTo, StreamsError, TopicName};
+use streams::{
+    ConsumedRecord, Consumer, ConsumerConfig, Isolation, SeekTo, StreamsError, TopicName,
+};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio_util::sync::CancellationToken;
@@ -51,6 +53,8 @@ pub(super) struct ReadParameters {
     max_bytes: Option<usize>,
     /// How keys and values are to stand; without it as they are best read.
     format: Option<Format>,
+    /// Which records are shown; without it as the configuration says.
+    isolation: Option<Isolation>,
 }
 
 /// `GET …/topics/{topic}/records`
@@ -124,6 +128,7 @@ async fn read(
             "format",
             asked.format.map(|format| format.name().to_owned()),
         ),
+        ("isolation", asked.isolation.map(|of| of.name().to_owned())),
     ];
     for (name, value) in parameters {
         if let Some(value) = value {
@@ -183,7 +188,11 @@ impl Reading {
         };
         let from = From::parse(asked.from.as_deref())?;
         let store = &here.shared.store;
-        let mut consumer = store.consumer(ConsumerConfig::alone("rest")).await?;
+        let config = ConsumerConfig {
+            isolation: asked.isolation.unwrap_or(here.shared.config.isolation),
+            ..ConsumerConfig::alone("rest")
+        };
+        let mut consumer = store.consumer(config).await?;
         let all = partitions.iter().map(|index| (topic.clone(), *index));
         consumer.assign(all.collect()).await?;
         let mut next = BTreeMap::new();
@@ -217,6 +226,12 @@ impl Reading {
     ) -> Result<(Vec<ConsumedRecord>, Option<Share>), StreamsError> {
         let free = self.max_bytes.min(ANSWER_BYTES_FREE);
         let mut records = self.consumer.poll(wait, free).await?;
+        if records.is_empty() {
+            // Records of transactions that were taken back may have been passed.
+            for (index, next) in &mut self.next {
+                *next = self.consumer.position(&self.topic, *index).or(*next);
+            }
+        }
         let bytes = size_of(&records);
         // Less than half of what was free is all that is there.
         if free == self.max_bytes || bytes < free / 2 {

@@ -19,7 +19,7 @@ use super::form::json;
 use super::refusal::Refusal;
 use super::schemas::Waiting;
 use super::topics::TopicPath;
-use crate::answer::{self, JsonObject, Segments};
+use crate::answer::{self, JsonObject, Segments, or_default};
 use crate::idempotency::{self, Wanted};
 use crate::limits::{BATCH_ENTRIES_MAX, BATCH_ID_CHARS_MAX};
 use crate::produce::from_base64;
@@ -98,7 +98,7 @@ pub(super) struct Entry<'a> {
     #[serde(borrow)]
     id: Option<Cow<'a, str>>,
     partition_id: Option<i32>,
-    #[serde(borrow, default)]
+    #[serde(borrow, default, deserialize_with = "or_default")]
     headers: Vec<JsonObject<Header<'a>>>,
     #[serde(borrow)]
     key: Option<JsonObject<Datum<'a>>>,

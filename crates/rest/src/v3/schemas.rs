@@ -1,8 +1,10 @@
 //! Keys and values with schemas in produced records: which schema a record names, and its bytes.
 //!
 //! A record names its schema by its text, its id, or a version of a subject; with nothing but its
-//! type, the last version counts. The subject is named, or follows from a strategy: the topic's name
-//! (the default), the record's, or both.
+//! type, or without that, the last version counts. The subject is named, or follows from a
+//! strategy: the topic's name (the default), the record's, or both.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -150,7 +152,12 @@ impl Waiting {
                 NoWriter::NoRegistry => 40801,
                 NoWriter::Registry(_) | NoWriter::OtherType { .. } => 42207,
             };
-            Failed::of(code, &format!("{}: {no}", self.name))
+            // Who forgot the type reads so why a schema is looked for.
+            let lacks = match self.kind.is_none() && self.named.is_nothing() {
+                true => " has no type and no schema",
+                false => "",
+            };
+            Failed::of(code, &format!("{}{lacks}: {no}", self.name))
         })?;
         let bytes = match &self.data {
             None => None,
@@ -162,10 +169,14 @@ impl Waiting {
                 Some(written.map_err(misfit)?)
             }
         };
+        let embedding = &here.shared.embedding;
+        let schema_version = subject.as_deref();
+        let schema_version = schema_version.and_then(|of| embedding.version_of(of, writer.id));
         let told = Told {
             r#type: Form::of_schema(writer.schema.kind()),
             subject,
             schema_id: Some(writer.id),
+            schema_version,
             size: bytes.as_ref().map_or(0, Bytes::len),
         };
         Ok((bytes, told))
@@ -179,9 +190,12 @@ impl Waiting {
         let embedding = &here.shared.embedding;
         if let Some(id) = self.named.schema_id {
             let writer = embedding.by_id(id, self.kind).await?;
-            return Ok((writer, self.named.subject.clone()));
+            let subject = self.subject(topic, || writer.schema.record_name());
+            return Ok((writer, subject));
         }
-        let subject = self.subject(here, topic).await?;
+        let record = self.record_name(here).await?;
+        let subject = self.subject(topic, || record.as_deref());
+        let subject = subject.ok_or(NoWriter::Nameless)?;
         let writer = match (&self.named.schema, self.kind) {
             (Some(text), Some(kind)) => {
                 let caller = here.shared.caller.as_ref();
@@ -195,22 +209,37 @@ impl Waiting {
         Ok((writer, Some(subject)))
     }
 
-    async fn subject(&self, here: &Here, topic: &TopicName) -> Result<String, NoWriter> {
+    /// What a schema that came as a text calls its records, where the subject follows from that.
+    async fn record_name(&self, here: &Here) -> Result<Option<Arc<str>>, NoWriter> {
+        match (&self.named.schema, self.kind, self.strategy()) {
+            (_, _, Strategy::Topic) => Ok(None),
+            (Some(text), Some(kind), _) => {
+                let name = here.shared.embedding.record_name(kind, text).await?;
+                Ok(Some(name))
+            }
+            _ => Err(NoWriter::Nameless),
+        }
+    }
+
+    /// The subject, as it is named or follows; none where the records that it follows from have no
+    /// name.
+    fn subject<'a>(
+        &self,
+        topic: &TopicName,
+        record: impl Fn() -> Option<&'a str>,
+    ) -> Option<String> {
         if let Some(subject) = &self.named.subject {
-            return Ok(subject.clone());
+            return Some(subject.clone());
         }
         let topic = topic.display();
-        let strategy = self.named.subject_name_strategy.unwrap_or_default();
-        if strategy == Strategy::Topic {
-            return Ok(format!("{topic}-{}", self.name));
+        match self.strategy() {
+            Strategy::Topic => Some(format!("{topic}-{}", self.name)),
+            Strategy::TopicAndRecord => record().map(|record| format!("{topic}-{record}")),
+            Strategy::Record => record().map(str::to_owned),
         }
-        let (Some(text), Some(kind)) = (&self.named.schema, self.kind) else {
-            return Err(NoWriter::Nameless);
-        };
-        let record = here.shared.embedding.record_name(kind, text).await?;
-        Ok(match strategy {
-            Strategy::TopicAndRecord => format!("{topic}-{record}"),
-            _ => record.to_string(),
-        })
+    }
+
+    fn strategy(&self) -> Strategy {
+        self.named.subject_name_strategy.unwrap_or_default()
     }
 }

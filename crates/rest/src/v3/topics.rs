@@ -14,7 +14,7 @@ use streams::{
 use super::Here;
 use super::form::{Object, Place, Related, json};
 use super::refusal::Refusal;
-use crate::answer::{self, JsonObject, Parameters, Segments};
+use crate::answer::{self, JsonObject, Parameters, Segments, or_default};
 use crate::body::HeldBody;
 use crate::error::RestError;
 use crate::media;
@@ -60,11 +60,11 @@ pub(super) async fn create(
         topic_name: String,
         partitions_count: Option<i32>,
         replication_factor: Option<i16>,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "or_default")]
         replicas_assignments: BTreeMap<String, Vec<i32>>,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "or_default")]
         configs: Vec<JsonObject<Setting>>,
-        #[serde(default)]
+        #[serde(default, deserialize_with = "or_default")]
         validate_only: bool,
     }
     #[derive(Deserialize)]

@@ -38,7 +38,7 @@ use super::error::{self, About};
 use super::readers::Readers;
 use super::topics::Topics;
 use crate::error::StreamsError;
-use crate::event_store::{Consumer, ConsumerConfig, Isolation, OffsetReset, SeekTo};
+use crate::event_store::{Consumer, ConsumerConfig, OffsetReset, SeekTo};
 use crate::groups::GroupError;
 use crate::limits::{CLUSTER_FETCH_WAIT, CLUSTER_PREFETCH_KBYTES, CONSUMER_PARTITIONS_MAX};
 use crate::record::ConsumedRecord;
@@ -568,10 +568,6 @@ async fn at_once<F: Future>(future: F) -> Option<F::Output> {
 /// What a client for this consumer is told.
 fn properties(calls: &Calls, config: &ConsumerConfig) -> rdkafka::ClientConfig {
     let mut client = calls.config().client();
-    let isolation = match config.isolation {
-        Isolation::Uncommitted => "read_uncommitted",
-        Isolation::Committed => "read_committed",
-    };
     let reset = match config.auto_offset_reset {
         OffsetReset::Earliest => "earliest",
         OffsetReset::Latest => "latest",
@@ -588,7 +584,7 @@ fn properties(calls: &Calls, config: &ConsumerConfig) -> rdkafka::ClientConfig {
             "session.timeout.ms",
             config.session_timeout.as_millis().to_string(),
         )
-        .set("isolation.level", isolation)
+        .set("isolation.level", config.isolation.name())
         .set("auto.offset.reset", reset)
         .set("enable.auto.commit", "false")
         .set("enable.auto.offset.store", "false")

@@ -5,8 +5,9 @@ use std::process::Command;
 use std::time::Duration;
 
 use base::Rng;
+use serde_json::{Value, json};
 
-use crate::harness::{Running, Up, eventually, folder, java, number_of, python, succeed};
+use crate::harness::{Running, Up, curl, eventually, folder, java, number_of, python, succeed};
 
 /// How often the process is killed; more rounds by hand with `THALWEG_TEST_KILLS=200`.
 const ROUNDS: u64 = 6;
@@ -16,6 +17,29 @@ fn librdkafka_commits_aborts_fences_and_times_out() {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));
     succeed(python("kafka_transactions.py").args([&up.address("streams"), "rules"]));
+    // It has committed every other one of six; readers over HTTP are shown that as well.
+    let clusters = curl(&[&up.url("rest", "/v3/clusters")]).json();
+    let cluster = clusters["data"][0]["cluster_id"].as_str().unwrap();
+    let (version_3, version_1) = (
+        format!("/v3/clusters/{cluster}/topics/ends/records?format=json"),
+        "/topics/ends/partitions/0/messages?offset=0&count=100",
+    );
+    for (isolation, expected) in [
+        ("", json!([0, 1, 2, 3, 4, 5])),
+        ("&isolation=read_uncommitted", json!([0, 1, 2, 3, 4, 5])),
+        ("&isolation=read_committed", json!([0, 2, 4])),
+    ] {
+        let read = curl(&[&up.url("rest", &format!("{version_3}{isolation}"))]).json();
+        let records = read["data"].as_array().unwrap().iter();
+        let values: Vec<&Value> = records.map(|it| &it["value"]["data"]).collect();
+        assert_eq!(json!(values), expected, "{isolation}: {read}");
+        let accept = "Accept: application/vnd.kafka.json.v1+json";
+        let url = up.url("rest", &format!("{version_1}{isolation}"));
+        let read = curl(&["--header", accept, &url]).json();
+        let records = read.as_array().unwrap().iter();
+        let values: Vec<&Value> = records.map(|it| &it["value"]).collect();
+        assert_eq!(json!(values), expected, "{isolation}: {read}");
+    }
 }
 
 #[test]

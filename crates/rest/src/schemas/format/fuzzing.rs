@@ -47,6 +47,7 @@ pub fn schema_payload(input: &[u8]) {
         schema.normalized(),
         schema.record_name(),
         schema.serialized(),
+        schema.check_defaults(),
     );
     let _ = ParsedSchema::incompatibilities(&schema, &schema);
     let _ = schema.encode_alone(payload);

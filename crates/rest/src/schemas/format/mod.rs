@@ -141,6 +141,17 @@ impl ParsedSchema {
         }
     }
 
+    /// Whether the defaults of an Avro schema fit, as they must in a new one.
+    ///
+    /// # Errors
+    /// [`SchemaFault::Schema`]: one does not.
+    pub fn check_defaults(&self) -> Result<(), SchemaFault> {
+        match &self.format {
+            Format::Avro(schema) => schema.check_defaults(),
+            Format::Json(_) | Format::Protobuf(_) => Ok(()),
+        }
+    }
+
     /// The text that the registry stores, and compares where nobody asks for more.
     pub fn canonical(&self) -> &str {
         &self.canonical

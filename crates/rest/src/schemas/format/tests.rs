@@ -378,6 +378,42 @@ fn protobuf_imports_are_its_references() {
 }
 
 #[test]
+fn protobuf_imports_what_everybody_has_without_a_reference() {
+    let text = r#"syntax = "proto3";
+package p;
+import "confluent/meta.proto";
+import "confluent/type/decimal.proto";
+import "google/type/date.proto";
+import "google/type/datetime.proto";
+import "google/type/dayofweek.proto";
+message M {
+  option (confluent.message_meta) = { doc: "a bill" params: { key: "k" value: "v" } };
+  google.type.Date day = 1 [(confluent.field_meta) = { tags: ["PII"] }];
+  google.type.DateTime at = 2;
+  google.type.DayOfWeek due = 3;
+  confluent.type.Decimal sum = 4;
+}
+"#;
+    let schema = proto(text);
+    assert_eq!(schema.canonical(), text);
+    assert_eq!(proto(&schema.serialized().unwrap()).canonical(), text);
+    let json = r#"{"day":{"year":2026,"month":1,"day":31},"at":{"timeZone":{"id":"UTC"}},"due":"FRIDAY","sum":{"value":"AQ==","precision":3,"scale":2}}"#;
+    let payload = schema.encode_alone(json.as_bytes()).unwrap();
+    let day = b"\x00\x0a\x07\x08\xea\x0f\x10\x01\x18\x1f";
+    assert_eq!(payload[..day.len()], day[..]);
+    let read = decoded(&schema, &payload);
+    assert!(read.contains(r#""due":"FRIDAY""#), "{read}");
+    // What is sent as a reference is taken as it was sent, and named by others before it.
+    let own = "syntax = \"proto3\"; package google.type; message Date { string iso = 1; }";
+    let user = "syntax = \"proto3\"; import \"google/type/date.proto\"; message U { google.type.Date d = 1; }";
+    let sent = [("google/type/date.proto", own), ("u.proto", user)];
+    let schema = parse_with(SchemaType::Protobuf, &user.replace("U {", "M {"), &sent).unwrap();
+    schema.encode_alone(br#"{"d":{"iso":"x"}}"#).unwrap();
+    // Names of theirs are nobody's where nobody imports them.
+    proto("syntax = \"proto3\"; package google.type; message Date { string iso = 1; }");
+}
+
+#[test]
 fn hostile_protobuf_ends_at_once() {
     let nested = format!(
         "syntax = \"proto3\"; {}{}",

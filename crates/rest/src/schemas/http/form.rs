@@ -1,18 +1,19 @@
 //! The form of what the registry is sent and answers: parameters, bodies, versions.
 
 use std::io::{ErrorKind, Write};
+use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::FromRequestParts;
+use axum::extract::{FromRequestParts, MatchedPath};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::de::{DeserializeOwned, Error, IgnoredAny};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
 use super::sight::Sight;
-use super::{JSON, Served};
+use super::{JSON, Served, is_setting};
 use crate::answer::{self, JsonObject, Parameters, Segments};
 use crate::answers::{Answers, kept};
 use crate::limits::ANSWER_BYTES_FREE;
@@ -190,11 +191,9 @@ impl SchemaBody {
                 SchemaError::InvalidSchema(format!("'{name}' is no schema type: write {known}"))
             })?,
         };
-        let text = self.schema.filter(|text| !text.trim().is_empty());
-        let text = text.ok_or_else(|| SchemaError::InvalidSchema("it is empty".to_owned()))?;
         Ok(NewSchema {
             kind,
-            text,
+            text: self.schema.filter(|text| !text.trim().is_empty()),
             references: self.references.unwrap_or_default(),
             metadata: self.metadata,
             rule_set: self.rule_set,
@@ -269,32 +268,49 @@ pub(super) fn flag_of(text: &str) -> Result<bool, &'static str> {
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for SubjectPath {
+impl FromRequestParts<Arc<Served>> for SubjectPath {
     type Rejection = SchemaError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, SchemaError> {
-        let found = Segments::<String>::from_request_parts(parts, state).await;
-        let subject = checked(&found?.0)?;
-        sight(parts, state).await.check(&subject)?;
-        Ok(SubjectPath(subject))
+    async fn from_request_parts(
+        parts: &mut Parts,
+        served: &Arc<Served>,
+    ) -> Result<Self, SchemaError> {
+        let Segments(subject) = Segments::<String>::from_request_parts(parts, served).await?;
+        meant(parts, served, &subject).await.map(SubjectPath)
     }
 }
 
-impl<S: Send + Sync> FromRequestParts<S> for VersionPath {
+impl FromRequestParts<Arc<Served>> for VersionPath {
     type Rejection = SchemaError;
 
-    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, SchemaError> {
-        let found = Segments::<(String, String)>::from_request_parts(parts, state).await;
-        let (subject, version) = found?.0;
-        let subject = checked(&subject)?;
-        sight(parts, state).await.check(&subject)?;
+    async fn from_request_parts(
+        parts: &mut Parts,
+        served: &Arc<Served>,
+    ) -> Result<Self, SchemaError> {
+        let found = Segments::<(String, String)>::from_request_parts(parts, served).await;
+        let Segments((subject, version)) = found?;
+        let subject = meant(parts, served, &subject).await?;
         Ok(VersionPath(subject, asked_version(&version)?))
     }
 }
 
-async fn sight<S: Send + Sync>(parts: &mut Parts, state: &S) -> Sight {
-    let Ok(sight) = Sight::from_request_parts(parts, state).await;
-    sight
+/// The subject that a path's stands for; settings and deletions are of the one that is named.
+async fn meant(
+    parts: &mut Parts,
+    served: &Arc<Served>,
+    subject: &str,
+) -> Result<String, SchemaError> {
+    let subject = checked(subject)?;
+    let Ok(sight) = Sight::from_request_parts(parts, served).await;
+    sight.check(&subject)?;
+    let path = parts.extensions.get::<MatchedPath>();
+    let path = path.map_or("", MatchedPath::as_str);
+    if is_setting(path) || parts.method == Method::DELETE {
+        return Ok(subject);
+    }
+    let meant = served.registry.log.state().meant(subject);
+    sight.check(&meant)?;
+    Ok(meant)
 }
 
 /// Parameters that many calls take.

@@ -220,14 +220,18 @@ async fn admitted(State(served): Here, request: Request, next: Next) -> Response
 
 /// What a caller does to the topic.
 fn right(method: &Method, path: &str) -> Operation {
-    let is_setting = path.starts_with("/config") || path.starts_with("/mode");
     match *method {
         Method::GET | Method::HEAD => Operation::Read,
         Method::POST if path != "/subjects/{subject}/versions" => Operation::Read,
         Method::POST => Operation::Write,
-        _ if is_setting => Operation::AlterConfigs,
+        _ if is_setting(path) => Operation::AlterConfigs,
         _ => Operation::Delete,
     }
+}
+
+/// Whether a path is one of compatibilities or modes.
+fn is_setting(path: &str) -> bool {
+    path.starts_with("/config") || path.starts_with("/mode")
 }
 
 /// Counts and times a call, refuses bodies of other kinds, and answers in the type that its caller

@@ -8,18 +8,24 @@ use serde::Deserialize;
 use serde::de::IgnoredAny;
 use serde_json::json;
 
-use super::Here;
 use super::form::{SubjectPath, Switched, told, unkept};
+use super::sight::Sight;
+use super::{Here, Served};
 use crate::answer::Parameters;
 use crate::schemas::compatibility::Level;
 use crate::schemas::error::SchemaError;
 use crate::schemas::record::{ConfigValue, Mode};
+use crate::schemas::state::{State as Known, resolved};
+use crate::schemas::subject::{checked, context_of, parts};
 
 #[derive(Deserialize)]
 struct ConfigBody {
     #[serde(alias = "compatibilityLevel")]
     compatibility: Option<String>,
     normalize: Option<bool>,
+    alias: Option<String>,
+    #[serde(rename = "compatibilityGroup")]
+    compatibility_group: Option<String>,
     #[serde(flatten)]
     unkept: Unkept,
 }
@@ -28,8 +34,6 @@ struct ConfigBody {
 #[derive(Deserialize)]
 #[serde(rename_all = "camelCase")]
 struct Unkept {
-    alias: Option<IgnoredAny>,
-    compatibility_group: Option<IgnoredAny>,
     compatibility_policy: Option<IgnoredAny>,
     default_metadata: Option<IgnoredAny>,
     override_metadata: Option<IgnoredAny>,
@@ -39,12 +43,16 @@ struct Unkept {
     validate_rules: Option<bool>,
 }
 
+impl ConfigBody {
+    fn sets_something(&self) -> bool {
+        self.normalize.is_some() || self.alias.is_some() || self.compatibility_group.is_some()
+    }
+}
+
 impl Unkept {
     /// Refuses what would be taken and do nothing.
     fn check(&self) -> Result<(), SchemaError> {
         unkept([
-            ("alias", self.alias.is_some()),
-            ("compatibilityGroup", self.compatibility_group.is_some()),
             ("compatibilityPolicy", self.compatibility_policy.is_some()),
             ("defaultMetadata", self.default_metadata.is_some()),
             ("overrideMetadata", self.override_metadata.is_some()),
@@ -63,14 +71,8 @@ struct ModeBody {
 
 /// `GET /config`
 pub(super) async fn config(State(served): Here) -> Response {
-    let registry = &served.registry;
-    let state = registry.log.state();
-    let level = state.level_of(None, registry.config.compatibility);
-    let normalize = state.config(None).and_then(|config| config.normalize);
-    told(&ConfigValue {
-        compatibility_level: Some(level),
-        normalize,
-    })
+    let state = served.registry.log.state();
+    told(&in_force(&served, &state, None))
 }
 
 /// `GET /config/{subject}`
@@ -79,41 +81,51 @@ pub(super) async fn subject_config(
     SubjectPath(subject): SubjectPath,
     Parameters(switches): Switched,
 ) -> Result<Response, SchemaError> {
-    let registry = &served.registry;
-    let state = registry.log.state();
-    let own = state.config(Some(&subject));
+    let state = served.registry.log.state();
     if switches.default_to_global {
-        let level = state.level_of(Some(&subject), registry.config.compatibility);
-        return Ok(told(&ConfigValue {
-            compatibility_level: Some(level),
-            normalize: state.normalize_of(Some(&subject)),
-        }));
+        return Ok(told(&in_force(&served, &state, Some(&subject))));
     }
+    let own = state.config(Some(&subject));
     let own = own.ok_or(SchemaError::CompatibilityNotSet(subject))?;
-    Ok(told(own))
+    Ok(told(&own.told()))
+}
+
+/// What is set for a subject, or for all, with what holds where it is not.
+fn in_force(served: &Served, state: &Known, subject: Option<&str>) -> ConfigValue {
+    let own = state.config(subject).map(ConfigValue::told);
+    let default = served.registry.config.compatibility;
+    ConfigValue {
+        compatibility_level: Some(state.level_of(subject, default)),
+        normalize: state.normalize_of(subject),
+        compatibility_group: state.group_of(subject),
+        ..own.unwrap_or_default()
+    }
 }
 
 /// `PUT /config`
 pub(super) async fn set_config(
     here: Here,
+    sight: Sight,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Response> {
-    change_config(here, None, &headers, body).await
+    change_config(here, &sight, None, &headers, body).await
 }
 
 /// `PUT /config/{subject}`
 pub(super) async fn set_subject_config(
     here: Here,
+    sight: Sight,
     SubjectPath(subject): SubjectPath,
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, Response> {
-    change_config(here, Some(&subject), &headers, body).await
+    change_config(here, &sight, Some(&subject), &headers, body).await
 }
 
 async fn change_config(
     State(served): Here,
+    sight: &Sight,
     subject: Option<&str>,
     headers: &HeaderMap,
     body: Body,
@@ -125,12 +137,18 @@ async fn change_config(
     };
     let level = match asked.compatibility.as_deref() {
         Some(name) => Some(Level::named(name).ok_or_else(|| invalid(name).into_response())?),
-        None if asked.normalize.is_some() => None,
+        None if asked.sets_something() => None,
         None => return Err(invalid("").into_response()),
     };
+    if let Some(alias) = asked.alias.as_deref().filter(|alias| !alias.is_empty()) {
+        check_alias(sight, subject, alias).map_err(IntoResponse::into_response)?;
+    }
     let change = ConfigValue {
         compatibility_level: level,
         normalize: asked.normalize,
+        alias: asked.alias.clone(),
+        compatibility_group: asked.compatibility_group.clone(),
+        ..ConfigValue::default()
     };
     let set = served.registry.set_config(subject, change);
     set.await.map_err(IntoResponse::into_response)?;
@@ -141,12 +159,29 @@ async fn change_config(
     if let Some(normalize) = asked.normalize {
         set.insert("normalize".to_owned(), json!(normalize));
     }
+    for (name, text) in [
+        ("alias", asked.alias),
+        ("compatibilityGroup", asked.compatibility_group),
+    ] {
+        if let Some(text) = text {
+            set.insert(name.to_owned(), json!(text));
+        }
+    }
     Ok(told(&set))
+}
+
+/// Refuses an alias of all subjects, and one for what is no subject, or none of its caller's.
+fn check_alias(sight: &Sight, subject: Option<&str>, alias: &str) -> Result<(), SchemaError> {
+    let subject = subject.filter(|subject| !parts(subject).1.is_empty());
+    let subject = subject.ok_or_else(|| {
+        SchemaError::InvalidEntity("an alias is one subject's, not all subjects'".to_owned())
+    })?;
+    sight.check(&resolved(context_of(subject), &checked(alias)?))
 }
 
 /// `DELETE /config`
 pub(super) async fn unset_config(State(served): Here) -> Result<Response, SchemaError> {
-    Ok(told(&served.registry.unset_config(None).await?))
+    Ok(told(&served.registry.unset_config(None).await?.told()))
 }
 
 /// `DELETE /config/{subject}`
@@ -154,7 +189,8 @@ pub(super) async fn unset_subject_config(
     State(served): Here,
     SubjectPath(subject): SubjectPath,
 ) -> Result<Response, SchemaError> {
-    Ok(told(&served.registry.unset_config(Some(&subject)).await?))
+    let was = served.registry.unset_config(Some(&subject)).await?;
+    Ok(told(&was.told()))
 }
 
 /// `GET /mode`

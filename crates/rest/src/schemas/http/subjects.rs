@@ -14,7 +14,7 @@ use super::sight::Sight;
 use super::{Here, Served};
 use crate::answer::Parameters;
 use crate::schemas::error::SchemaError;
-use crate::schemas::state::{Version, object};
+use crate::schemas::state::Version;
 use crate::schemas::subject::{context_of, qualified, wanted};
 use crate::schemas::{AskedVersion, found_version};
 
@@ -231,14 +231,8 @@ pub(super) async fn by_metadata(
     let versions = versions.ok_or_else(|| SchemaError::SubjectNotFound(subject.clone()))?;
     let mut shown = versions.iter().rev();
     let found = shown.find(|(_, version)| {
-        let metadata = object(version.schema.content.metadata.as_deref()).unwrap_or_default();
-        let properties = metadata.get("properties");
-        let has = |(key, value): (&&str, &&str)| {
-            properties
-                .and_then(|of| of.get(*key))
-                .and_then(|of| of.as_str())
-                == Some(*value)
-        };
+        let content = &version.schema.content;
+        let has = |(key, value): (&&str, &&str)| content.property(key).as_deref() == Some(*value);
         (with_deleted || !version.is_deleted) && keys.iter().zip(&values).all(has)
     });
     let (number, version) = found.ok_or_else(|| {

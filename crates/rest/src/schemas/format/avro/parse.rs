@@ -1,7 +1,8 @@
 //! From a schema's JSON text to its nodes.
 //!
 //! Names are checked and resolved as the specification says: primitive names first, then full names,
-//! then names in the enclosing namespace. Every default must fit its field.
+//! then names in the enclosing namespace. Whether defaults fit their fields is asked of new schemas
+//! alone, as there are older ones whose defaults nobody looked at.
 
 use std::collections::{HashMap, HashSet};
 
@@ -22,16 +23,15 @@ impl AvroSchema {
         }
         let own_from = parser.nodes.len();
         let root = parser.text(&source.text)?;
-        let schema = AvroSchema {
+        Ok(AvroSchema {
             nodes: parser.nodes,
             root,
             own_from,
-        };
-        schema.check_defaults()?;
-        Ok(schema)
+        })
     }
 
-    fn check_defaults(&self) -> Result<(), SchemaFault> {
+    /// Whether every default of the schema's own fields fits.
+    pub fn check_defaults(&self) -> Result<(), SchemaFault> {
         for node in &self.nodes[self.own_from..] {
             let Shape::Record(record) = &node.shape else {
                 continue;
@@ -353,13 +353,14 @@ fn extras(tree: &Tree<'_>, known: &[&str]) -> Extras {
         .collect()
 }
 
-/// Letters, digits and underscores, not beginning with a digit.
+/// Letters, digits and underscores, not beginning with a digit; those of any script, as Avro for
+/// Java takes them.
 fn check_name(name: &str) -> Result<(), SchemaFault> {
     let mut chars = name.chars();
     let is_name = chars
         .next()
-        .is_some_and(|first| first.is_ascii_alphabetic() || first == '_')
-        && chars.all(|next| next.is_ascii_alphanumeric() || next == '_');
+        .is_some_and(|first| first.is_alphabetic() || first == '_')
+        && chars.all(|next| next.is_alphanumeric() || next == '_');
     match is_name {
         true => Ok(()),
         false => {

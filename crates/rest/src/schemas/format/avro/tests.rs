@@ -160,8 +160,8 @@ fn what_is_no_schema_is_refused() {
         "{}",
         "{\"type\":\"record\",\"name\":\"R\"}",
         "{\"type\":\"record\",\"name\":\"1R\",\"fields\":[]}",
+        "{\"type\":\"record\",\"name\":\"R-S\",\"fields\":[]}",
         "{\"type\":\"record\",\"name\":\"R\",\"fields\":[{\"name\":\"a\",\"type\":\"int\"},{\"name\":\"a\",\"type\":\"int\"}]}",
-        "{\"type\":\"record\",\"name\":\"R\",\"fields\":[{\"name\":\"a\",\"type\":\"int\",\"default\":\"x\"}]}",
         "{\"type\":\"enum\",\"name\":\"E\",\"symbols\":[\"A\",\"A\"]}",
         "{\"type\":\"enum\",\"name\":\"E\",\"symbols\":[\"A\"],\"default\":\"B\"}",
         "{\"type\":\"fixed\",\"name\":\"F\",\"size\":-1}",
@@ -174,6 +174,31 @@ fn what_is_no_schema_is_refused() {
             "{text}"
         );
     }
+}
+
+#[test]
+fn names_are_letters_and_digits_of_any_script() {
+    let text = r#"{"type":"record","name":"Größe_2","namespace":"δ.x","fields":[{"name":"値","type":{"type":"enum","name":"E","symbols":["Ä"]}}]}"#;
+    let schema = parse(text);
+    assert_eq!(schema.canonical(), text);
+    assert_eq!(schema.record_name(), Some("δ.x.Größe_2"));
+    assert_eq!(
+        schema.encode_alone(r#"{"値":"Ä"}"#.as_bytes()).unwrap(),
+        [0]
+    );
+}
+
+#[test]
+fn a_default_that_does_not_fit_is_read_and_told() {
+    let text = r#"{"type":"record","name":"R","fields":[{"name":"a","type":"int","default":"x"}]}"#;
+    let schema = parse(text);
+    assert_eq!(schema.encode_alone(br#"{"a":1}"#).unwrap(), [2]);
+    assert!(schema.encode_alone(b"{}").is_err());
+    let told = schema.check_defaults().unwrap_err().to_string();
+    assert!(told.contains("default of field 'a' of 'R'"), "{told}");
+    let own = r#"{"type":"record","name":"O","fields":[{"name":"r","type":"R"}]}"#;
+    let own = parse_with(own, &[("R", text)]).unwrap();
+    assert_eq!(own.check_defaults(), Ok(()));
 }
 
 #[test]
@@ -214,7 +239,7 @@ fn defaults_of_defaults_do_not_multiply_without_end() {
             r#"{{"type":"record","name":"R{level}","fields":[{{"name":"a","type":"R{inner}","default":{{}}}},{{"name":"b","type":"R{inner}","default":{{}}}}]}}"#
         ));
     }
-    let refused = parse_with(&format!("[{}]", types.join(",")), &[]);
+    let refused = parse(&format!("[{}]", types.join(","))).check_defaults();
     assert!(
         refused
             .unwrap_err()

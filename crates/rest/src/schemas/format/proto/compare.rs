@@ -5,7 +5,7 @@ use std::collections::HashSet;
 
 use prost_reflect::{Cardinality, FieldDescriptor, Kind, MessageDescriptor};
 
-use super::ProtobufSchema;
+use super::{ProtobufSchema, known};
 use crate::limits::FINDINGS_MAX;
 
 /// Why `reader` cannot read what `writer` wrote.
@@ -48,8 +48,12 @@ fn named_message(field: &FieldDescriptor) -> Option<MessageDescriptor> {
         Kind::Message(entry) if field.is_map() => entry.map_entry_value_field().kind(),
         kind => kind,
     };
+    let is_everybodys = |it: &MessageDescriptor| {
+        it.full_name().starts_with("google.protobuf.")
+            || known::text(it.parent_file().name()).is_some()
+    };
     match kind {
-        Kind::Message(it) if !it.full_name().starts_with("google.protobuf.") => Some(it),
+        Kind::Message(it) if !is_everybodys(&it) => Some(it),
         _ => None,
     }
 }

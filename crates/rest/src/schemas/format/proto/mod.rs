@@ -9,6 +9,7 @@
 //! their defaults; a value is read as the first message of the schema. Left out: editions.
 
 mod compare;
+mod known;
 mod print;
 mod weight;
 
@@ -39,7 +40,7 @@ impl ProtobufSchema {
     pub fn parse(source: &SchemaSource) -> Result<ProtobufSchema, SchemaFault> {
         let mut pool = DescriptorPool::global();
         for reference in &source.references {
-            // Google's own types are there already.
+            // Google's own types are there already, and what one before has imported.
             if pool.get_file_by_name(&reference.name).is_some() {
                 continue;
             }
@@ -170,6 +171,8 @@ fn add(pool: &mut DescriptorPool, name: &str, text: &str) -> Result<FileDescript
         prost_reflect::prost::encode_length_delimiter(name.len(), &mut bytes)
             .map_err(|error| error.to_string())?;
         bytes.extend_from_slice(name.as_bytes());
+        let proto = FileDescriptorProto::decode(&*bytes).map_err(|error| error.to_string())?;
+        add_known(pool, &proto)?;
         pool.decode_file_descriptor_proto(&*bytes)
             .map_err(|error| error.to_string())?;
     } else {
@@ -182,11 +185,22 @@ fn add(pool: &mut DescriptorPool, name: &str, text: &str) -> Result<FileDescript
         })?;
         proto.name = Some(name.to_owned());
         proto.source_code_info = None;
+        add_known(pool, &proto)?;
         pool.add_file_descriptor_proto(proto)
             .map_err(|error| error.to_string())?;
     }
     let file = pool.get_file_by_name(name);
     file.ok_or_else(|| "the schema has no file".to_owned())
+}
+
+/// Adds what a file imports and everybody has, unless it came as a reference.
+fn add_known(pool: &mut DescriptorPool, proto: &FileDescriptorProto) -> Result<(), String> {
+    for name in &proto.dependency {
+        if let Some(text) = known::text(name).filter(|_| pool.get_file_by_name(name).is_none()) {
+            add(pool, name, text)?;
+        }
+    }
+    Ok(())
 }
 
 /// The descriptor without what says nothing about payloads and without names that follow from others.
