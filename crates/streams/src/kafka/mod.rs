@@ -249,7 +249,8 @@ struct Context {
     /// What this client is told to connect to.
     host: StrBytes,
     port: i32,
-    /// Where the client sits, as Kafka writes it: `/127.0.0.1`.
+    /// Where the client sits, as Kafka writes it: `/127.0.0.1`, also where it came to an IPv6
+    /// listener.
     client_host: String,
     sessions: Mutex<sessions::Sessions>,
     session: Session,
@@ -269,7 +270,7 @@ impl Context {
             shared: Arc::clone(shared),
             host: StrBytes::from_string(host),
             port: i32::from(port),
-            client_host: format!("/{}", peer.ip()),
+            client_host: format!("/{}", peer.ip().to_canonical()),
             sessions: Mutex::new(sessions::Sessions::new(Arc::clone(&shared.session_room))),
             session: Session::new(&shared.security),
             wait_ms: AtomicU64::new(0),
@@ -286,7 +287,7 @@ impl Context {
 fn advertised_address(advertised: Option<&str>, local: SocketAddr) -> (String, u16) {
     let port = local.port();
     let Some(advertised) = advertised else {
-        return (local.ip().to_string(), port);
+        return (local.ip().to_canonical().to_string(), port);
     };
     match advertised.rsplit_once(':') {
         // More than one colon without brackets is a bare IPv6 address.

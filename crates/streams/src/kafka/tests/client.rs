@@ -39,6 +39,17 @@ impl Server {
         Server::open(security, |_| {}, Arc::new(SystemClock), None).await
     }
 
+    /// Likewise, for clients of IPv4 and IPv6 alike; none where there is no IPv6. Its address is of
+    /// IPv4.
+    pub(super) async fn start_on_both(security: impl FnOnce(&Path) -> Security) -> Option<Self> {
+        let listener = TcpListener::bind("[::]:0").await.ok()?;
+        let port = listener.local_addr().unwrap().port();
+        let clock = Arc::new(SystemClock);
+        let mut server = Server::open_at(listener, security, |_| {}, clock, None).await;
+        server.address = ([127, 0, 0, 1], port).into();
+        Some(server)
+    }
+
     /// Likewise, by a clock that stands still.
     pub(super) async fn start_at_rest(security: impl FnOnce(&Path) -> Security) -> Self {
         let clock = ManualClock::at(SystemClock.now());
@@ -72,6 +83,17 @@ impl Server {
         clock: Arc<dyn Clock>,
         disk: Option<&SimDisk>,
     ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Server::open_at(listener, security, settings, clock, disk).await
+    }
+
+    async fn open_at(
+        listener: TcpListener,
+        security: impl FnOnce(&Path) -> Security,
+        settings: impl FnOnce(&mut StreamsConfig),
+        clock: Arc<dyn Clock>,
+        disk: Option<&SimDisk>,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let security = Arc::new(security(&dir.path().join("access")));
         let mut config = StreamsConfig {
@@ -87,7 +109,6 @@ impl Server {
             }
         };
         let (streams, _) = opened.unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let serving = tokio::spawn(super::super::serve_secured(
