@@ -120,9 +120,9 @@ impl TopicConfig {
         for change in changes {
             match change {
                 ConfigChange::Set(name, value) => self.put(Setting::named(name)?, value)?,
-                ConfigChange::Unset(name) => {
-                    self.set.remove(Setting::named(name)?.name);
-                }
+                // What topics cannot have they do not have, whoever makes sure of it: Kafka's tools
+                // take back all that another cluster's topic may have.
+                ConfigChange::Unset(name) => drop(self.set.remove(name.as_str())),
                 ConfigChange::Append(name, value) | ConfigChange::Subtract(name, value) => {
                     let setting = Setting::named(name)?;
                     if setting.kind != ValueKind::List {
@@ -292,6 +292,8 @@ mod tests {
             ("thalweg.durability", "hope"),
             ("max.message.bytes", "2147483648"),
             ("preallocate", "yes"),
+            ("remote.log.copy.disable", "true"),
+            ("compression.gzip.level", "10"),
         ] {
             let refused = TopicConfig::of([(name, value)]).unwrap_err();
             assert!(refused.to_string().starts_with(name), "{refused}");
@@ -315,6 +317,8 @@ mod tests {
         assert_eq!(one.value("cleanup.policy"), Some("compact"));
         let none = change(one.clone(), ConfigChange::Unset(name())).unwrap();
         assert_eq!(none, TopicConfig::default());
+        let unknown = change(one.clone(), ConfigChange::Unset("no.such".into()));
+        assert_eq!(unknown, Ok(one.clone()));
         let refused = change(one, ConfigChange::Append("retention.ms".into(), "1".into()));
         assert_eq!(refused, Err(TopicConfigError::NoList("retention.ms")));
     }

@@ -111,6 +111,8 @@ pub(super) async fn alter(
     for change in changes {
         match change {
             ConfigChange::Unset(name) if name == DURABILITY => drop(set.remove(FLUSH_MESSAGES)),
+            // What the table does not have, or would refuse, was not among what changed.
+            ConfigChange::Unset(name) if after.value(name).is_none() => drop(set.remove(name)),
             _ => {}
         }
     }

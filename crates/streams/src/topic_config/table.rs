@@ -143,6 +143,18 @@ const fn without_effect(
     }
 }
 
+/// A setting of records that lie elsewhere.
+const fn kept_here(name: &'static str) -> Setting {
+    Setting {
+        name,
+        kind: ValueKind::Boolean,
+        doc: "All records are kept here.",
+        node_name: None,
+        default: Default::Text("false"),
+        may_be: MayBe::OneOf(&["false"]),
+    }
+}
+
 /// Every setting of topics, in the order of their names.
 pub const SETTINGS: &[Setting] = &[
     Setting {
@@ -154,6 +166,18 @@ pub const SETTINGS: &[Setting] = &[
         default: Default::Text("delete"),
         may_be: MayBe::ListOf(&["delete", "compact"]),
     },
+    without_effect(
+        "compression.gzip.level",
+        ValueKind::Int,
+        "-1",
+        MayBe::Number(-1, 9),
+    ),
+    without_effect(
+        "compression.lz4.level",
+        ValueKind::Int,
+        "9",
+        MayBe::Number(1, 17),
+    ),
     Setting {
         name: "compression.type",
         kind: ValueKind::String,
@@ -162,6 +186,12 @@ pub const SETTINGS: &[Setting] = &[
         default: Default::Text("producer"),
         may_be: MayBe::OneOf(&["producer"]),
     },
+    without_effect(
+        "compression.zstd.level",
+        ValueKind::Int,
+        "3",
+        MayBe::Number(-131_072, 22),
+    ),
     Setting {
         name: "delete.retention.ms",
         kind: ValueKind::Long,
@@ -206,6 +236,18 @@ pub const SETTINGS: &[Setting] = &[
         "",
         MayBe::AnyText,
     ),
+    without_effect(
+        "local.retention.bytes",
+        ValueKind::Long,
+        "-2",
+        MayBe::Number(-2, i64::MAX),
+    ),
+    without_effect(
+        "local.retention.ms",
+        ValueKind::Long,
+        "-2",
+        MayBe::Number(-2, i64::MAX),
+    ),
     Setting {
         name: "max.compaction.lag.ms",
         kind: ValueKind::Long,
@@ -222,6 +264,12 @@ pub const SETTINGS: &[Setting] = &[
         default: Default::Of(|config, _| config.max_message_bytes.0.to_string()),
         may_be: MayBe::Number(0, INT_MAX),
     },
+    without_effect(
+        "message.downconversion.enable",
+        ValueKind::Boolean,
+        "true",
+        MayBe::Boolean,
+    ),
     Setting {
         name: "message.timestamp.after.max.ms",
         kind: ValueKind::Long,
@@ -271,14 +319,9 @@ pub const SETTINGS: &[Setting] = &[
         may_be: MayBe::Number(1, 1),
     },
     without_effect("preallocate", ValueKind::Boolean, "false", MayBe::Boolean),
-    Setting {
-        name: "remote.storage.enable",
-        kind: ValueKind::Boolean,
-        doc: "All records are kept here.",
-        node_name: None,
-        default: Default::Text("false"),
-        may_be: MayBe::OneOf(&["false"]),
-    },
+    kept_here("remote.log.copy.disable"),
+    kept_here("remote.log.delete.on.disable"),
+    kept_here("remote.storage.enable"),
     Setting {
         name: "retention.bytes",
         kind: ValueKind::Long,

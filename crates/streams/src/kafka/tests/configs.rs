@@ -75,6 +75,15 @@ async fn settings_are_told_with_where_they_come_from() {
         0
     );
     assert_eq!(config(&mut client, "retention.ms").await.config_source, 5);
+    // As MirrorMaker copies a topic's settings: what is at its default there is taken back here.
+    let copied = [
+        ("retention.ms", 0, Some("8")),
+        ("local.retention.ms", 1, None),
+        ("follower.only.setting", 1, None),
+    ];
+    assert_eq!(alter(&mut client, 2, "t", &copied).await, 0);
+    let retention = config(&mut client, "retention.ms").await;
+    assert_eq!(retention.value.as_deref(), Some("8"));
     server.stop().await;
 }
 
