@@ -11,6 +11,7 @@
 #[cfg(test)]
 extern crate self as streams;
 
+mod acl_names;
 mod administration;
 pub mod backup;
 pub mod batch;
@@ -61,6 +62,7 @@ mod topics;
 pub mod transactions;
 mod unsettled;
 
+pub use acl_names::{keep_acls, kept_acl, kept_filter};
 pub use administration::{Administration, BrokerSetting, PartitionReplicas, SettingSource};
 pub use caller::{Caller, as_caller};
 pub use cluster::{Cluster, ClusterConfig, Properties, RetentionChange};
