@@ -38,6 +38,64 @@ impl Durability {
     }
 }
 
+/// How a topic's batches are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// As their producer compressed them.
+    #[default]
+    Producer,
+    /// Not at all.
+    Uncompressed,
+    /// By gzip.
+    Gzip,
+    /// By snappy.
+    Snappy,
+    /// By lz4.
+    Lz4,
+    /// By zstd.
+    Zstd,
+}
+
+impl Compression {
+    const ALL: [Compression; 6] = [
+        Compression::Producer,
+        Compression::Uncompressed,
+        Compression::Gzip,
+        Compression::Snappy,
+        Compression::Lz4,
+        Compression::Zstd,
+    ];
+
+    /// Its name, as Kafka's `compression.type` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Compression::Producer => "producer",
+            Compression::Uncompressed => "uncompressed",
+            Compression::Gzip => "gzip",
+            Compression::Snappy => "snappy",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
+    }
+
+    /// Kafka's number of the codec that batches are to have; none when any will do.
+    pub(crate) fn codec(self) -> Option<i16> {
+        match self {
+            Compression::Producer => None,
+            Compression::Uncompressed => Some(0),
+            Compression::Gzip => Some(1),
+            Compression::Snappy => Some(2),
+            Compression::Lz4 => Some(3),
+            Compression::Zstd => Some(4),
+        }
+    }
+}
+
 /// The event store's part of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -132,6 +190,9 @@ pub struct StreamPolicy {
     /// Age at which its records expire; zero keeps them.
     #[serde(default = "seven_days")]
     pub ttl: HumanDuration,
+    /// How its records are compressed.
+    #[serde(default)]
+    pub compression: Compression,
 }
 
 /// The policy of stream paths that have none of their own.
@@ -144,6 +205,8 @@ pub struct StreamDefaults {
     pub default_partitions: i32,
     /// Age at which records expire; zero keeps them.
     pub ttl: HumanDuration,
+    /// How records are compressed.
+    pub compression: Compression,
 }
 
 /// How a topic that nobody described comes to be.
@@ -234,9 +297,19 @@ impl StreamsConfig {
         let Some(path) = topic.stream() else {
             return self.plain_retention();
         };
-        let policy = self.streams.iter().find(|policy| policy.path == path);
-        let ttl = policy.map_or(self.default_stream.ttl, |policy| policy.ttl);
+        let ttl = self
+            .policy(path)
+            .map_or(self.default_stream.ttl, |policy| policy.ttl);
         Some(ttl.0).filter(|ttl| !ttl.is_zero())
+    }
+
+    /// How records of `topic` are compressed when nothing else was set for it.
+    pub fn compression(&self, topic: &TopicName) -> Compression {
+        let Some(path) = topic.stream() else {
+            return Compression::Producer;
+        };
+        let policy = self.policy(path);
+        policy.map_or(self.default_stream.compression, |policy| policy.compression)
     }
 
     /// The age at which records of plain topics expire; none when they are kept.
@@ -257,7 +330,7 @@ impl StreamsConfig {
                 partitions: self.default_partitions,
             };
         };
-        match self.streams.iter().find(|policy| policy.path == path) {
+        match self.policy(path) {
             Some(policy) => CreationPolicy {
                 autocreate: policy.autocreate,
                 partitions: policy.default_partitions,
@@ -267,6 +340,10 @@ impl StreamsConfig {
                 partitions: self.default_stream.default_partitions,
             },
         }
+    }
+
+    fn policy(&self, path: &str) -> Option<&StreamPolicy> {
+        self.streams.iter().find(|policy| policy.path == path)
     }
 }
 
@@ -317,6 +394,7 @@ impl Default for StreamDefaults {
             autocreate: yes(),
             default_partitions: one(),
             ttl: seven_days(),
+            compression: Compression::default(),
         }
     }
 }
@@ -374,6 +452,25 @@ mod tests {
         let plain = r#""sasl":{"mechanisms":["SCRAM-SHA-512","PLAIN"]}"#;
         assert!(!knows(&format!("{{{plain}}}")));
         assert!(knows(&format!(r#"{{{plain},"tls":{{{tls}}}}}"#)));
+    }
+
+    #[test]
+    fn a_stream_topic_is_compressed_as_its_stream_is() {
+        let config: StreamsConfig = serde_json::from_str(
+            r#"{"default_stream":{"compression":"lz4"},
+                "streams":[{"path":"/s/a","compression":"zstd"},{"path":"/s/b"}]}"#,
+        )
+        .unwrap();
+        for (name, expected) in [
+            ("plain", Compression::Producer),
+            ("/s/a:t", Compression::Zstd),
+            ("/s/b:t", Compression::Producer),
+            ("/s/c:t", Compression::Lz4),
+        ] {
+            let of = config.compression(&name.parse().unwrap());
+            assert_eq!(of, expected, "{name}");
+            assert_eq!(Compression::named(of.name()), Some(of));
+        }
     }
 
     #[test]

@@ -67,8 +67,8 @@ pub use administration::{Administration, BrokerSetting, PartitionReplicas, Setti
 pub use caller::{Caller, as_caller};
 pub use cluster::{Cluster, ClusterConfig, Properties, RetentionChange};
 pub use config::{
-    Authorization, CreationPolicy, Durability, SaslConfig, StreamDefaults, StreamPolicy,
-    StreamsConfig,
+    Authorization, Compression, CreationPolicy, Durability, SaslConfig, StreamDefaults,
+    StreamPolicy, StreamsConfig,
 };
 pub use decode::{BatchRecord, BatchRecords};
 pub use error::StreamsError;

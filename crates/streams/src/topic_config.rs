@@ -13,7 +13,7 @@ mod table;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::config::{Durability, StreamsConfig};
+use crate::config::{Compression, Durability, StreamsConfig};
 use crate::topic::TopicName;
 
 pub(crate) use live::Live;
@@ -39,6 +39,8 @@ pub struct TopicSettings {
     pub retention_bytes: Option<u64>,
     /// Largest record batch taken, in bytes.
     pub message_bytes_max: u64,
+    /// How record batches are compressed.
+    pub compression: Compression,
     /// Whether records get the time of their storing instead of their producer's.
     pub is_append_time: bool,
     /// Age below which a record is not compacted away.
@@ -182,6 +184,10 @@ impl TopicConfig {
                 .unwrap_or(config.max_message_bytes.0)
                 // The journal was opened for batches of up to this size.
                 .min(config.message_bytes_ceiling()),
+            compression: self
+                .value("compression.type")
+                .and_then(Compression::named)
+                .unwrap_or_else(|| config.compression(topic)),
             is_append_time: self.value("message.timestamp.type") == Some("LogAppendTime"),
             compaction_lag_min: ms("min.compaction.lag.ms", 0),
             compaction_lag_max: ms("max.compaction.lag.ms", i64::MAX.unsigned_abs()),
@@ -275,6 +281,9 @@ mod tests {
         assert_eq!(settings(&[("retention.ms", "-1")], "t").retention, None);
         let short = settings(&[("retention.ms", "5")], "/s/a:t");
         assert_eq!(short.retention, Some(Duration::from_millis(5)));
+        assert_eq!(plain.compression, Compression::Producer);
+        let packed = settings(&[("compression.type", "zstd")], "t");
+        assert_eq!(packed.compression, Compression::Zstd);
         let both = settings(&[("cleanup.policy", "compact, delete")], "t");
         assert!(both.is_deleting && both.is_compacting);
     }
@@ -285,7 +294,7 @@ mod tests {
             ("retention.ms", "-2"),
             ("retention.ms", "soon"),
             ("cleanup.policy", "shred"),
-            ("compression.type", "zstd"),
+            ("compression.type", "lzo"),
             ("min.insync.replicas", "2"),
             ("min.cleanable.dirty.ratio", "1.5"),
             ("message.timestamp.type", "Never"),

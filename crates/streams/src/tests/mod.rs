@@ -19,6 +19,7 @@ mod setbacks;
 mod simulation;
 mod store;
 mod stored;
+mod taking;
 mod tenant_records;
 mod transactions;
 mod unsettled;

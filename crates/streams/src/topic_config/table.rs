@@ -181,10 +181,13 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "compression.type",
         kind: ValueKind::String,
-        doc: "Batches are kept as their producer compressed them.",
+        doc: "How record batches are compressed; producer keeps each as it came.",
         node_name: Some("compression.type"),
-        default: Default::Text("producer"),
-        may_be: MayBe::OneOf(&["producer"]),
+        default: Default::Of(|config, topic| {
+            let compression = topic.map(|topic| config.compression(topic));
+            compression.unwrap_or_default().name().to_owned()
+        }),
+        may_be: MayBe::OneOf(&["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]),
     },
     without_effect(
         "compression.zstd.level",
