@@ -162,7 +162,9 @@ impl Partition {
         self.bring_chunks_back(Position(u64::MAX))?;
         let (start, clean_end, last, end) = self.compactable();
         let mut keys = Keys::default();
-        let until = self.note_keys(&mut keys, clean_end, end, now - policy.lag_min)?;
+        // Without a lag records are compacted whatever time they claim.
+        let young = (!policy.lag_min.is_zero()).then(|| now - policy.lag_min);
+        let until = self.note_keys(&mut keys, clean_end, end, young)?;
         let mut compacted = Compacted::default();
         if until <= clean_end {
             return Ok(compacted);
@@ -192,19 +194,21 @@ impl Partition {
         Ok(compacted)
     }
 
-    /// Notes the last offset of each key from `from` on; answers up to where it has looked.
+    /// Notes the last offset of each key from `from` on, up to the first batch that is not older
+    /// than `young`; answers up to where it has looked.
     fn note_keys(
         &self,
         keys: &mut Keys,
         from: i64,
         end: i64,
-        young: UnixMillis,
+        young: Option<UnixMillis>,
     ) -> Result<i64, StreamsError> {
         let mut at = from;
         while at < end {
             let (batches, next) = self.batches_between(at, end);
             for batch in batches {
-                if batch.max_timestamp >= young.0 || keys.is_full() {
+                let is_young = young.is_some_and(|young| batch.max_timestamp >= young.0);
+                if is_young || keys.is_full() {
                     return Ok(at);
                 }
                 let bytes = self.fetch(batch)?;

@@ -87,6 +87,9 @@ pub enum StreamsError {
     /// The batch is whole but says what cannot be.
     #[error("record batch is not valid: {0}")]
     InvalidRecord(&'static str),
+    /// A record's time is one that its topic does not take; the caller's fault.
+    #[error("record time is not valid: {0}")]
+    InvalidTimestamp(String),
     /// A caller of a tenant speaks for another one; its fault.
     #[error("a caller of tenant '{tenant}' may not speak for '{claimed}'")]
     ForeignTenant {

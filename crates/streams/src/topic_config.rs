@@ -43,6 +43,10 @@ pub struct TopicSettings {
     pub compression: Compression,
     /// Whether records get the time of their storing instead of their producer's.
     pub is_append_time: bool,
+    /// How far a record's time may lie before that of its storing, in ms.
+    pub older_ms_max: i64,
+    /// How far a record's time may lie after that of its storing, in ms.
+    pub newer_ms_max: i64,
     /// Age below which a record is not compacted away.
     pub compaction_lag_min: Duration,
     /// Age at which a record is compacted at the latest.
@@ -189,6 +193,8 @@ impl TopicConfig {
                 .and_then(Compression::named)
                 .unwrap_or_else(|| config.compression(topic)),
             is_append_time: self.value("message.timestamp.type") == Some("LogAppendTime"),
+            older_ms_max: number("message.timestamp.before.max.ms").unwrap_or(i64::MAX),
+            newer_ms_max: number("message.timestamp.after.max.ms").unwrap_or(table::HOUR_MS),
             compaction_lag_min: ms("min.compaction.lag.ms", 0),
             compaction_lag_max: ms("max.compaction.lag.ms", i64::MAX.unsigned_abs()),
             tombstone_retention: ms("delete.retention.ms", table::DAY_MS),
@@ -301,6 +307,7 @@ mod tests {
             ("thalweg.durability", "hope"),
             ("max.message.bytes", "2147483648"),
             ("preallocate", "yes"),
+            ("message.timestamp.before.max.ms", "-1"),
             ("remote.log.copy.disable", "true"),
             ("compression.gzip.level", "10"),
         ] {

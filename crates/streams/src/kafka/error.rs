@@ -31,6 +31,7 @@ pub fn streams_error_code(error: &StreamsError) -> i16 {
         StreamsError::OffsetOutOfRange { .. } => Code::OffsetOutOfRange,
         StreamsError::CorruptMessage(_) => Code::CorruptMessage,
         StreamsError::InvalidRecord(_) => Code::InvalidRecord,
+        StreamsError::InvalidTimestamp(_) => Code::InvalidTimestamp,
         StreamsError::UnsupportedFormat(_) => Code::UnsupportedForMessageFormat,
         StreamsError::MessageTooLarge { .. } => Code::MessageTooLarge,
         StreamsError::OutOfOrderSequence { .. } => Code::OutOfOrderSequenceNumber,

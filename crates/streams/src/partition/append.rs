@@ -10,7 +10,7 @@ use bytes::Bytes;
 use journal::{Checksum, Done, Frame, JournalError, Position};
 use tokio::sync::oneshot;
 
-use super::{Partition, State, located, storage};
+use super::{Partition, State, located, storage, times};
 use crate::batch::{BatchHeader, PLACED_HEAD_BYTES, known_part, placed_head, repacked, stamped};
 use crate::compaction;
 use crate::config::Durability;
@@ -126,6 +126,9 @@ impl Partition {
     ) -> Result<Append, StreamsError> {
         if settings.is_compacting {
             compaction::check_keyed(&batch, &header)?;
+        }
+        if !settings.is_append_time {
+            times::check(&batch, &header, &settings, self.shared.clock.now())?;
         }
         let (mut batch, mut header, mut log_append_time) = (batch, header, -1);
         if let Some(codec) = settings.compression.codec()

@@ -1,6 +1,7 @@
 //! Looks into a partition by time, and at how much of it there is to read.
 
-use base::UnixMillis;
+use std::sync::LazyLock;
+
 use journal::SimDisk;
 
 use super::*;
@@ -26,11 +27,11 @@ async fn with_times(streams: &Streams, times: impl Iterator<Item = i64>) -> Arc<
 }
 
 fn at(ms: i64) -> UnixMillis {
-    UnixMillis(BEGAN + ms)
+    UnixMillis(*BEGAN + ms)
 }
 
-/// So late that nothing is deleted for its age.
-const BEGAN: i64 = 4_000_000_000_000;
+/// So late that nothing is deleted for its age, and so early that all times are taken.
+static BEGAN: LazyLock<i64> = LazyLock::new(|| SystemClock.now().0 - 24 * 3_600_000);
 
 #[tokio::test]
 async fn the_newest_record_is_found_when_a_newer_one_has_gone_from_its_chunk() {

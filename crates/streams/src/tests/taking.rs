@@ -1,7 +1,9 @@
-//! What a topic makes of batches before it stores them: it packs them by its own codec,.
+//! What a topic makes of batches before it stores them: it packs them by its own codec, and refuses
+//! times that lie too far from now.
 
 use std::time::Duration;
 
+use base::ManualClock;
 use journal::SimDisk;
 
 use super::*;
@@ -126,6 +128,59 @@ async fn a_topic_is_packed_as_its_stream_until_it_says_otherwise() {
         append(&partition, "x").await;
         let header = BatchHeader::check(&stored(&partition)).unwrap();
         assert_eq!(header.codec(), codec, "{topic}");
+    }
+    streams.close().await;
+}
+
+#[tokio::test]
+async fn records_too_far_from_now_are_refused() {
+    let now = 1_700_000_000_000;
+    let clock = Arc::new(ManualClock::at(UnixMillis(now)));
+    let disk = Arc::new(SimDisk::new(23));
+    let opened = Streams::open_on(disk, Path::new("/streams"), small(), clock);
+    let (streams, _) = opened.unwrap();
+    let hour = 3_600_000;
+    let before = ("message.timestamp.before.max.ms", "1000");
+    let after = ("message.timestamp.after.max.ms", "9223372036854775807");
+    let stamped = ("message.timestamp.type", "LogAppendTime");
+    for (topic, set, times, is_taken) in [
+        ("plain", vec![], vec![now + hour], true),
+        ("plain", vec![], vec![now, now + hour + 1], false),
+        ("plain", vec![], vec![0], true),
+        ("free", vec![after], vec![now + 2 * hour], true),
+        ("bound", vec![before], vec![now - 1_000], true),
+        ("bound", vec![before], vec![now, now - 1_001], false),
+        ("bound", vec![before], vec![now, -1], true),
+        (
+            "stamped",
+            vec![before, stamped],
+            vec![0, now + 2 * hour],
+            true,
+        ),
+    ] {
+        let partition = match streams.topic_by_name(&name(topic)) {
+            Some(topic) => Arc::clone(&topic.partitions()[0]),
+            None => with(&streams, topic, &set).await,
+        };
+        let records: Vec<Record> = times
+            .iter()
+            .map(|time| Record {
+                timestamp: Some(UnixMillis(*time)),
+                ..Record::of_value("v")
+            })
+            .collect();
+        let batch = batch::build(&records, UnixMillis(now), None).unwrap();
+        for codec in [0, 3] {
+            let batch = batch::packed_as(&batch, codec).unwrap();
+            match partition.append(batch, Ack::All) {
+                Ok(appended) => {
+                    assert!(is_taken, "{topic} {times:?}");
+                    appended.ack.await.unwrap();
+                }
+                Err(StreamsError::InvalidTimestamp(_)) => assert!(!is_taken, "{topic} {times:?}"),
+                Err(error) => panic!("{topic} {times:?}: {error}"),
+            }
+        }
     }
     streams.close().await;
 }

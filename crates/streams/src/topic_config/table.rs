@@ -122,6 +122,7 @@ pub(super) fn durability_of(value: &str) -> Option<Durability> {
 pub(crate) const DURABILITY: &str = "thalweg.durability";
 
 pub(super) const DAY_MS: u64 = 86_400_000;
+pub(super) const HOUR_MS: i64 = 3_600_000;
 
 const INT_MAX: i64 = i32::MAX as i64;
 const FOREVER: &str = "9223372036854775807";
@@ -276,18 +277,18 @@ pub const SETTINGS: &[Setting] = &[
     Setting {
         name: "message.timestamp.after.max.ms",
         kind: ValueKind::Long,
-        doc: "Records are taken whatever their time.",
+        doc: "How far a record's time may lie after that of its storing, in ms.",
         node_name: Some("log.message.timestamp.after.max.ms"),
-        default: Default::Text(FOREVER),
-        may_be: MayBe::Number(i64::MAX, i64::MAX),
+        default: Default::Text("3600000"),
+        may_be: MayBe::Number(0, i64::MAX),
     },
     Setting {
         name: "message.timestamp.before.max.ms",
         kind: ValueKind::Long,
-        doc: "Records are taken whatever their time.",
+        doc: "How far a record's time may lie before that of its storing, in ms.",
         node_name: Some("log.message.timestamp.before.max.ms"),
         default: Default::Text(FOREVER),
-        may_be: MayBe::Number(i64::MAX, i64::MAX),
+        may_be: MayBe::Number(0, i64::MAX),
     },
     Setting {
         name: "message.timestamp.type",

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use base::{ByteSize, Clock, ManualClock, SystemClock};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -241,8 +241,8 @@ pub(super) fn batch(values: &[&str]) -> Bytes {
     let mut tail = BytesMut::new();
     tail.put_i16(0);
     tail.put_i32(count - 1);
-    tail.put_i64(RECORD_TIME_MS);
-    tail.put_i64(RECORD_TIME_MS);
+    tail.put_i64(*RECORD_TIME_MS);
+    tail.put_i64(*RECORD_TIME_MS);
     tail.put_i64(-1);
     tail.put_i16(-1);
     tail.put_i32(-1);
@@ -258,8 +258,8 @@ pub(super) fn batch(values: &[&str]) -> Bytes {
     batch.freeze()
 }
 
-/// When the tests' records were made: so late that no topic deletes them for their age.
-pub(super) const RECORD_TIME_MS: i64 = 4_000_000_000_000;
+/// When the tests' records were made.
+pub(super) static RECORD_TIME_MS: LazyLock<i64> = LazyLock::new(|| SystemClock.now().0);
 
 pub(super) fn varint(out: &mut BytesMut, value: i64) {
     let mut zigzag = ((value << 1) ^ (value >> 63)) as u64;

@@ -1,5 +1,6 @@
 //! Settings, partitions and deleted records over the wire.
 
+use base::{Clock, SystemClock, UnixMillis};
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::delete_records_request::{
@@ -14,6 +15,7 @@ use kafka_protocol::messages::*;
 use kafka_protocol::protocol::StrBytes;
 
 use super::client::{Client, Server, batch, fetch, fetched, metadata, produce, wire};
+use crate::Record;
 
 fn text(text: &'static str) -> StrBytes {
     StrBytes::from_static_str(text)
@@ -153,6 +155,32 @@ async fn a_topic_bounds_its_batches_and_may_stamp_them() {
         crc32c::crc32c(&records[21..]).to_be_bytes(),
         records[17..21]
     );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_topic_packs_its_batches_and_bounds_their_times() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    let changes = [
+        ("compression.type", 0, Some("zstd")),
+        ("message.timestamp.before.max.ms", 0, Some("60000")),
+    ];
+    assert_eq!(alter(&mut client, 2, "t", &changes).await, 0);
+    let records = |age_ms| {
+        let now = SystemClock.now().0 - age_ms;
+        crate::batch::build(&[Record::of_value("v")], UnixMillis(now), None).unwrap()
+    };
+    for (age_ms, code) in [(0, 0), (61_000, 32), (-3_700_000, 32)] {
+        let answer = client.call(9, &produce("t", 0, -1, records(age_ms))).await;
+        let told = &answer.responses[0].partition_responses[0];
+        assert_eq!(told.error_code, code);
+        assert_eq!(told.error_message.is_some(), code != 0);
+    }
+    let (_, records) = fetched(&client.call(11, &fetch("t", 0, 0, 1 << 20)).await);
+    let header = crate::batch::BatchHeader::check(&records).unwrap();
+    assert_eq!((header.codec(), header.record_count), (4, 1));
     server.stop().await;
 }
 
