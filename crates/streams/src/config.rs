@@ -7,9 +7,11 @@ use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::ClusterConfig;
+use crate::fenced;
 use crate::groups::GroupsConfig;
 use crate::limits::{
-    MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX, SYNC_INTERVAL_MAX,
+    CONNECTIONS_DEFAULT, MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX,
+    SYNC_INTERVAL_MAX, TRANSACTION_TIMEOUT_DEFAULT, TRANSACTION_TIMEOUT_MAX,
 };
 use crate::observe::MetricsConfig;
 use crate::topic::TopicName;
@@ -118,6 +120,8 @@ pub struct StreamsConfig {
     pub advertised: Option<String>,
     /// Likewise for the clients of the second listener.
     pub local_advertised: Option<String>,
+    /// Most connections of each Kafka listener.
+    pub connections_max: usize,
     /// Most connections that one address may have at the Kafka listeners; zero is no bound.
     pub max_connections_per_ip: usize,
     /// This node's id in metadata answers.
@@ -142,6 +146,8 @@ pub struct StreamsConfig {
     /// Least time from one sync to the next while most of what arrives was sent by clients that wait
     /// for no answer before they send the next; at most a second, and zero lets none wait.
     pub sync_interval: HumanDuration,
+    /// The longest time-out that a transaction may ask for.
+    pub transaction_timeout_max: HumanDuration,
     /// How long a transactional id is kept that nobody uses; zero keeps it for ever.
     pub transactional_id_expiration: HumanDuration,
     /// How long a partition knows a producer that writes nothing to it; zero is for ever.
@@ -263,6 +269,19 @@ impl StreamsConfig {
                 HumanDuration(SYNC_INTERVAL_MAX)
             ));
         }
+        if self.connections_max == 0 {
+            problems.push("connections_max is 0: write at least 1".to_owned());
+        }
+        // Those who write here by themselves ask for a minute.
+        let timeouts = fenced::TIMEOUT..=TRANSACTION_TIMEOUT_MAX;
+        if !timeouts.contains(&self.transaction_timeout_max.0) {
+            problems.push(format!(
+                "transaction_timeout_max is {}: write {} to {}",
+                self.transaction_timeout_max,
+                HumanDuration(*timeouts.start()),
+                HumanDuration(*timeouts.end())
+            ));
+        }
         problems.extend(self.tls.problems());
         if self.authorization == Authorization::Off && !self.super_users.is_empty() {
             problems.push("super_users needs authorization = \"acl\"".to_owned());
@@ -359,6 +378,7 @@ impl Default for StreamsConfig {
             allow_if_no_acl: false,
             advertised: None,
             local_advertised: None,
+            connections_max: CONNECTIONS_DEFAULT,
             max_connections_per_ip: 0,
             node_id: 1,
             auto_create_topics: true,
@@ -370,6 +390,7 @@ impl Default for StreamsConfig {
             sync_interval: HumanDuration(Duration::from_millis(3)),
             streams: Vec::new(),
             default_stream: StreamDefaults::default(),
+            transaction_timeout_max: HumanDuration(TRANSACTION_TIMEOUT_DEFAULT),
             transactional_id_expiration: seven_days(),
             producer_id_expiration: HumanDuration(Duration::from_secs(24 * 3_600)),
             groups: GroupsConfig::default(),
@@ -425,10 +446,10 @@ mod tests {
     fn all_problems_are_told_at_once() {
         let config: StreamsConfig = serde_json::from_str(
             r#"{"default_partitions":0,"max_message_bytes":"1GiB","streams":[{"path":"x"}],
-                "sync_interval":"2s"}"#,
+                "sync_interval":"2s","connections_max":0,"transaction_timeout_max":"1s"}"#,
         )
         .unwrap();
-        assert_eq!(config.problems().len(), 5);
+        assert_eq!(config.problems().len(), 7);
     }
 
     #[test]

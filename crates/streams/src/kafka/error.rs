@@ -92,7 +92,7 @@ pub fn group_error_code(error: &GroupError) -> i16 {
 pub fn transaction_error_code(error: &TransactionError) -> i16 {
     let code = match error {
         TransactionError::InvalidId => Code::InvalidRequest,
-        TransactionError::InvalidTimeout => Code::InvalidTransactionTimeout,
+        TransactionError::InvalidTimeout { .. } => Code::InvalidTransactionTimeout,
         TransactionError::UnknownId | TransactionError::OtherProducer => {
             Code::InvalidProducerIdMapping
         }

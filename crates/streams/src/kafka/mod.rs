@@ -138,6 +138,7 @@ pub async fn serve_secured(
         _ => {}
     }
     let (seats, lanes) = (Seats::new(), Lanes::new());
+    let connections_max = shared.streams.config().connections_max;
     let _ending = lanes.ending();
     shared.streams.groups().begin(Handle::current());
     let mut sweeps = tokio::time::interval(limits::IDLE_MAX / SWEEPS_PER_IDLE_MAX);
@@ -160,8 +161,8 @@ pub async fn serve_secured(
                 continue;
             }
         };
-        let Some(seat) = seats.take() else {
-            tracing::warn!(%peer, "Kafka connection refused: {} are at work", limits::CONNECTIONS_MAX);
+        let Some(seat) = seats.take(connections_max) else {
+            tracing::warn!(%peer, "Kafka connection refused: {connections_max} are at work");
             continue;
         };
         let own_place = match shared.arrive(peer.ip()) {

@@ -1,5 +1,7 @@
 //! Settings, partitions and deleted records over the wire.
 
+use std::time::Duration;
+
 use base::{Clock, SystemClock, UnixMillis};
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
@@ -86,6 +88,38 @@ async fn settings_are_told_with_where_they_come_from() {
     assert_eq!(alter(&mut client, 2, "t", &copied).await, 0);
     let retention = config(&mut client, "retention.ms").await;
     assert_eq!(retention.value.as_deref(), Some("8"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_node_tells_its_bounds_and_keeps_to_them() {
+    let server = Server::start_with(|config| {
+        config.connections_max = 2;
+        config.transaction_timeout_max.0 = Duration::from_secs(3_600);
+    })
+    .await;
+    let mut client = Client::connect(&server).await;
+    let resource = DescribeConfigsResource::default()
+        .with_resource_type(4)
+        .with_resource_name(text("1"))
+        .with_configuration_keys(None);
+    let asked = DescribeConfigsRequest::default().with_resources(vec![resource]);
+    let told = client.call(4, &asked).await.results.remove(0).configs;
+    let value = |name: &str| {
+        let found = told.iter().find(|config| config.name.as_str() == name);
+        found.unwrap().value.clone().unwrap().to_string()
+    };
+    assert_eq!(value("max.connections"), "2");
+    assert_eq!(value("transaction.max.timeout.ms"), "3600000");
+    for (timeout_ms, code) in [(3_600_000, 0), (3_600_001, 50)] {
+        let asked = InitProducerIdRequest::default()
+            .with_transactional_id(Some(TransactionalId(text("flink"))))
+            .with_transaction_timeout_ms(timeout_ms);
+        assert_eq!(client.call(4, &asked).await.error_code, code);
+    }
+    let mut second = Client::connect(&server).await;
+    assert!(second.is_served().await);
+    assert!(Client::connect(&server).await.is_closed().await);
     server.stop().await;
 }
 
