@@ -109,6 +109,17 @@ pub enum StreamsError {
     /// A tenant's records are about to go elsewhere; worth a retry at once.
     #[error("the records of tenant '{0}' are about to go elsewhere: send again")]
     Switching(TenantId),
+    /// A tenant's records would be kept for less in the topic that they are to go to; whoever runs the
+    /// store changes its settings.
+    #[error("topic '{shared}' keeps less than '{own}': change its {setting}")]
+    KeepsLess {
+        /// The topic that tenants share.
+        shared: TopicName,
+        /// The tenant's own.
+        own: TopicName,
+        /// By which setting.
+        setting: &'static str,
+    },
     /// A tenant keeps as many bytes as its quota allows.
     #[error(
         "tenant '{0}' keeps as many bytes as its quota stored_bytes allows: have records expire or \

@@ -50,7 +50,7 @@ pub fn streams_error_code(error: &StreamsError) -> i16 {
         },
         StreamsError::ForeignTenant { .. } => Code::TopicAuthorizationFailed,
         StreamsError::Throttled { .. } => Code::ThrottlingQuotaExceeded,
-        StreamsError::TenantFull(_) => Code::PolicyViolation,
+        StreamsError::TenantFull(_) | StreamsError::KeepsLess { .. } => Code::PolicyViolation,
         StreamsError::Unavailable(_) => Code::BrokerNotAvailable,
         StreamsError::Denied(_) => Code::ClusterAuthorizationFailed,
         // Another process will lead what this one gives up; clients look again.

@@ -20,6 +20,7 @@ use crate::{Ack, BatchRecords, Isolation};
 const POLICY: CompactionPolicy = CompactionPolicy {
     lag_min: Duration::ZERO,
     delete_retention: Duration::from_secs(60),
+    is_shared: false,
 };
 
 type Table = BTreeMap<Bytes, Bytes>;
