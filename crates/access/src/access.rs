@@ -247,6 +247,20 @@ impl Access {
         })
     }
 
+    /// Has each ACL be another one; where all stay as they are, nothing is written.
+    ///
+    /// # Errors
+    /// [`AccessError::File`].
+    pub fn rewrite_acls(&self, rewrite: impl Fn(Acl) -> Acl) -> Result<(), AccessError> {
+        self.change(|stored| {
+            stored.acls = std::mem::take(&mut stored.acls)
+                .into_iter()
+                .map(&rewrite)
+                .collect();
+            Ok(())
+        })
+    }
+
     /// Removes the ACLs that each filter means; answers those of each.
     ///
     /// # Errors

@@ -1,6 +1,7 @@
 //! One line of an access control list, and filters over them, in Kafka's model.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -203,7 +204,7 @@ impl Acl {
         if self.resource_type == ResourceType::MqttTopic {
             self.check_mqtt()?;
         }
-        if self.host != EVERY_HOST && self.host.parse::<std::net::IpAddr>().is_err() {
+        if self.host != EVERY_HOST && self.host.parse::<IpAddr>().is_err() {
             let reason = format!("write an address, or {EVERY_HOST} for every one");
             return Err(AccessError::invalid("host", reason));
         }
@@ -247,7 +248,8 @@ impl Acl {
 
     /// Whether it speaks of this caller, coming from this address.
     pub fn speaks_of(&self, principal: &Principal, host: &str) -> bool {
-        self.principal.speaks_of(principal) && (self.host == host || self.host == EVERY_HOST)
+        self.principal.speaks_of(principal)
+            && (self.host == EVERY_HOST || is_host(&self.host, host))
     }
 
     /// Whether the line speaks of this caller doing `operation`.
@@ -333,6 +335,13 @@ impl AclFilter {
     }
 }
 
+/// Whether both texts mean one address, however they write it: an IPv4 client of an IPv6 listener
+/// comes from `::ffff:` and its address.
+fn is_host(one: &str, other: &str) -> bool {
+    let address = |text: &str| text.parse().ok().map(|ip: IpAddr| ip.to_canonical());
+    one == other || address(one).is_some_and(|one| Some(one) == address(other))
+}
+
 /// The name of a word as the code spells it.
 fn stringify_word(word: impl fmt::Debug) -> String {
     format!("{word:?}")
@@ -405,6 +414,26 @@ mod tests {
         assert_eq!(ResourceType::MqttTopic.name(), "MQTT_TOPIC");
         let read: ResourceType = "mqtt-topic".parse().unwrap();
         assert_eq!(read, ResourceType::MqttTopic);
+    }
+
+    #[test]
+    fn a_host_is_one_address_however_it_is_written() {
+        for (written, from, expected) in [
+            ("10.0.0.1", "10.0.0.1", true),
+            ("10.0.0.1", "::ffff:10.0.0.1", true),
+            ("::ffff:10.0.0.1", "10.0.0.1", true),
+            ("0:0:0:0:0:0:0:1", "::1", true),
+            ("10.0.0.1", "::ffff:10.0.0.2", false),
+            ("10.0.0.1", "somewhere", false),
+            (EVERY_HOST, "somewhere", true),
+        ] {
+            let acl = Acl {
+                host: written.to_owned(),
+                ..acl(PatternType::Literal, "t")
+            };
+            let speaks = acl.speaks_of(&Principal::user("a"), from);
+            assert_eq!(speaks, expected, "{written} {from}");
+        }
     }
 
     #[test]

@@ -2,10 +2,9 @@
 
 use access::{
     AccessError, Acl, AclFilter, EVERY_HOST, Operation, PatternFilter, PatternType, Permission,
-    ResourceType,
 };
 use serde::Deserialize;
-use streams::TopicName;
+use streams::{kept_acl, kept_filter};
 
 use crate::error::RestError;
 
@@ -27,12 +26,12 @@ impl AclWords {
     /// The ACL that they write.
     pub fn acl(&self) -> Result<Acl, RestError> {
         let missing = |key: &str| RestError::InvalidEntity(format!("'{key}' is missing"));
-        let filter = self.filter()?;
+        let filter = self.filter_written()?;
         let principal = self
             .principal
             .as_deref()
             .ok_or_else(|| missing("principal"))?;
-        Ok(Acl {
+        let acl = Acl {
             resource_type: filter
                 .resource_type
                 .ok_or_else(|| missing("resource_type"))?,
@@ -51,11 +50,16 @@ impl AclWords {
             host: filter.host.unwrap_or_else(|| EVERY_HOST.to_owned()),
             operation: filter.operation.ok_or_else(|| missing("operation"))?,
             permission: filter.permission.unwrap_or(Permission::Allow),
-        })
+        };
+        kept_acl(acl).map_err(|error| RestError::InvalidEntity(error.to_string()))
     }
 
     /// The ACLs that they mean.
     pub fn filter(&self) -> Result<AclFilter, RestError> {
+        self.filter_written().map(kept_filter)
+    }
+
+    fn filter_written(&self) -> Result<AclFilter, RestError> {
         fn word<T>(text: &Option<String>) -> Result<Option<T>, RestError>
         where
             T: std::str::FromStr<Err = AccessError>,
@@ -67,23 +71,14 @@ impl AclWords {
                 _ => Ok(None),
             }
         }
-        let resource_type: Option<ResourceType> = word(&self.resource_type)?;
-        let resource_name = self.resource_name.as_ref().map(|name| {
-            // A stream's topic is kept by its name on the wire.
-            let is_path = resource_type == Some(ResourceType::Topic) && name.starts_with('/');
-            match name.parse::<TopicName>() {
-                Ok(topic) if is_path => topic.wire_name().to_owned(),
-                _ => name.clone(),
-            }
-        });
         let pattern = match &self.pattern_type {
             Some(text) if text.eq_ignore_ascii_case("MATCH") => PatternFilter::Match,
             text => word(text)?.map_or(PatternFilter::Any, PatternFilter::Only),
         };
         let operation: Option<Operation> = word(&self.operation)?;
         Ok(AclFilter {
-            resource_type,
-            resource_name,
+            resource_type: word(&self.resource_type)?,
+            resource_name: self.resource_name.clone(),
             pattern,
             principal: self.principal.clone(),
             host: self.host.clone(),

@@ -357,6 +357,7 @@ fn store_code(error: &StreamsError) -> u32 {
         | StreamsError::ReadOnlySetting(_)
         | StreamsError::Unsupported(_)
         | StreamsError::Refused(_)
+        | StreamsError::InvalidTimestamp(_)
         | StreamsError::OffsetOutOfRange { .. } => 40002,
         StreamsError::KeyReused => 422,
         StreamsError::MessageTooLarge { .. } => 413,

@@ -343,7 +343,7 @@ async fn store_part(
                 let offsets = (base_offset..).take(count);
                 outcomes.extend(offsets.map(|offset| Outcome::Placed { partition, offset }));
             }
-            Err(StreamsError::MessageTooLarge { .. }) if count > 1 => {
+            Err(error) if is_of_a_record(&error) && count > 1 => {
                 let kept = kept.get_or_insert_with(again);
                 let first = outcomes.len();
                 let Some(whole) = kept.get(first..first + count) else {
@@ -366,15 +366,23 @@ async fn store_part(
                     reason: Arc::from(base::report(&error)),
                 };
                 outcomes.extend(std::iter::repeat_n(refused.clone(), count));
-                // One record that is too large says nothing about those after it; any other
+                // What is wrong with one record says nothing about those after it; any other
                 // failure does, and storing them now would tear the request's order.
-                if !matches!(error, StreamsError::MessageTooLarge { .. }) {
+                if !is_of_a_record(&error) {
                     failure = Some(refused);
                 }
             }
         }
     }
     outcomes
+}
+
+/// Whether some of a batch's records may be taken without the others.
+fn is_of_a_record(error: &StreamsError) -> bool {
+    matches!(
+        error,
+        StreamsError::MessageTooLarge { .. } | StreamsError::InvalidTimestamp(_)
+    )
 }
 
 /// Records in batches of at most so many bytes, or of one record; most requests are one batch, which

@@ -179,7 +179,11 @@ impl Proxy {
     }
 
     async fn create(&self, topic: &str, partitions: i32) {
+        // Records of a fixed time are to stay, and the store keeps real time.
+        let late = [("message.timestamp.after.max.ms", "9223372036854775807")];
+        let config = TopicConfig::of(late).unwrap();
         let spec = TopicSpec::of(topic.parse().unwrap()).with_partitions(partitions);
+        let spec = TopicSpec { config, ..spec };
         self.store.create_topic(spec).await.unwrap();
     }
 

@@ -164,6 +164,12 @@ pub(crate) fn node_settings(config: &StreamsConfig) -> Vec<NodeSetting> {
             "One node keeps one replica.",
         ),
         own(
+            "max.connections",
+            config.connections_max.to_string(),
+            ValueKind::Int,
+            "Most connections of each listener.",
+        ),
+        own(
             "node.id",
             config.node_id.to_string(),
             ValueKind::Int,
@@ -174,6 +180,12 @@ pub(crate) fn node_settings(config: &StreamsConfig) -> Vec<NodeSetting> {
             config.default_partitions.to_string(),
             ValueKind::Int,
             "Partitions of a plain topic when none are asked for.",
+        ),
+        own(
+            "transaction.max.timeout.ms",
+            config.transaction_timeout_max.0.as_millis().to_string(),
+            ValueKind::Int,
+            "The longest time-out that a transaction may ask for.",
         ),
     ]);
     settings.sort_by_key(|setting| setting.name);

@@ -316,11 +316,23 @@ pub(crate) fn of_producer(batch: &[u8], producer_id: i64) -> Bytes {
 /// A batch that is not packed, packed by a codec.
 pub(crate) fn packed_as(plain: &[u8], codec: i16) -> Result<Bytes, StreamsError> {
     let (head, body) = plain.split_at(HEADER_BYTES);
-    let body = codec::packed(codec, body.to_vec())?;
+    with_body(head, body.to_vec(), codec)
+}
+
+/// The same batch packed by another codec.
+pub(crate) fn repacked(batch: &Bytes, codec: i16) -> Result<Bytes, StreamsError> {
+    let header = BatchHeader::read(batch)?;
+    let body = codec::unpacked(header.codec(), batch.slice(HEADER_BYTES..header.bytes))?;
+    with_body(&batch[..HEADER_BYTES], body.into(), codec)
+}
+
+/// A batch of this head, with these records packed by a codec.
+fn with_body(head: &[u8], body: Vec<u8>, codec: i16) -> Result<Bytes, StreamsError> {
+    let body = codec::packed(codec, body)?;
     let mut out = BytesMut::with_capacity(HEADER_BYTES + body.len());
     out.put_slice(head);
     out.put_slice(&body);
-    let attributes = i16_at(plain, ATTRIBUTES_AT) & !CODEC_MASK | codec;
+    let attributes = i16_at(head, ATTRIBUTES_AT) & !CODEC_MASK | codec;
     out[ATTRIBUTES_AT..ATTRIBUTES_AT + 2].copy_from_slice(&attributes.to_be_bytes());
     seal(&mut out);
     Ok(out.freeze())

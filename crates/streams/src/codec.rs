@@ -1,5 +1,5 @@
-//! Unpacks compressed batches for consumers in this process, and packs what compaction rewrites;
-//! other stored bytes stay as they came.
+//! Unpacks compressed batches for consumers in this process, and packs what compaction rewrites and
+//! what a topic is to hold by another codec; other stored bytes stay as they came.
 //!
 //! Whatever a batch claims, it unpacks to [`DECOMPRESSED_BYTES_MAX`] bytes at most.
 

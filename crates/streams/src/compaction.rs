@@ -33,7 +33,9 @@ use crate::marker;
 use crate::partition::{Partition, storage};
 use crate::setbacks::Setbacks;
 use crate::store::Streams;
+use crate::tenants::named_by;
 use crate::topic_config::TopicSettings;
+use rewrite::Entry;
 pub(crate) use rewrite::{Rewritten, emptied, rewrite as rewritten};
 
 /// How a topic is compacted.
@@ -43,6 +45,8 @@ pub(crate) struct CompactionPolicy {
     pub(crate) lag_min: Duration,
     /// How long tombstones stay once their keys' older records are gone.
     pub(crate) delete_retention: Duration,
+    /// Whether several tenants share the topic: each has keys of its own then.
+    pub(crate) is_shared: bool,
 }
 
 /// What a pass did.
@@ -68,6 +72,7 @@ impl Streams {
             let policy = CompactionPolicy {
                 lag_min: settings.compaction_lag_min,
                 delete_retention: settings.tombstone_retention,
+                is_shared: self.collections().is_shared(topic.name()),
             };
             for partition in topic.partitions() {
                 let due = partition.compaction_due(now, &settings);
@@ -161,8 +166,13 @@ impl Partition {
     ) -> Result<Compacted, StreamsError> {
         self.bring_chunks_back(Position(u64::MAX))?;
         let (start, clean_end, last, end) = self.compactable();
-        let mut keys = Keys::default();
-        let until = self.note_keys(&mut keys, clean_end, end, now - policy.lag_min)?;
+        let mut keys = Keys {
+            is_shared: policy.is_shared,
+            ..Keys::default()
+        };
+        // Without a lag records are compacted whatever time they claim.
+        let young = (!policy.lag_min.is_zero()).then(|| now - policy.lag_min);
+        let until = self.note_keys(&mut keys, clean_end, end, young)?;
         let mut compacted = Compacted::default();
         if until <= clean_end {
             return Ok(compacted);
@@ -192,28 +202,28 @@ impl Partition {
         Ok(compacted)
     }
 
-    /// Notes the last offset of each key from `from` on; answers up to where it has looked.
+    /// Notes the last offset of each key from `from` on, up to the first batch that is not older
+    /// than `young`; answers up to where it has looked.
     fn note_keys(
         &self,
         keys: &mut Keys,
         from: i64,
         end: i64,
-        young: UnixMillis,
+        young: Option<UnixMillis>,
     ) -> Result<i64, StreamsError> {
         let mut at = from;
         while at < end {
             let (batches, next) = self.batches_between(at, end);
             for batch in batches {
-                if batch.max_timestamp >= young.0 || keys.is_full() {
+                let is_young = young.is_some_and(|young| batch.max_timestamp >= young.0);
+                if is_young || keys.is_full() {
                     return Ok(at);
                 }
                 let bytes = self.fetch(batch)?;
                 let header = BatchHeader::read(&bytes)?;
                 if !header.is_control() && !self.is_aborted(&header) {
                     let noted = rewrite::visit(&bytes, |entry| {
-                        if let Some(key) = entry.key {
-                            keys.note(key, entry.offset);
-                        }
+                        keys.note(&entry);
                         Ok(())
                     });
                     unless_malformed(noted)?;
@@ -262,10 +272,7 @@ impl Partition {
             return Ok(Some(None));
         }
         let rewritten = unless_malformed(rewrite::rewrite(&bytes, Some(horizon), |entry| {
-            let superseded = entry
-                .key
-                .is_some_and(|key| keys.supersede(key, entry.offset));
-            !(superseded || entry.is_tombstone && may_go)
+            !(keys.supersede(entry) || entry.is_tombstone && may_go)
         }))?;
         if header.is_transactional() && rewritten != Some(Rewritten::Gone) {
             writing.insert(header.producer_id);
@@ -304,30 +311,35 @@ impl Partition {
 /// Batches by offset and place, and what stands for each from now on.
 pub(crate) type Edits = HashMap<(i64, Position), Option<Located>>;
 
-/// The last offset of each key, by a hash of it that nobody outside can predict.
+/// The last offset of each key, or of each tenant's keys, by a hash that nobody outside can predict.
 #[derive(Default)]
 struct Keys {
+    is_shared: bool,
     hashers: (RandomState, RandomState),
     last: HashMap<(u64, u64), i64>,
 }
 
 impl Keys {
-    fn note(&mut self, key: &[u8], offset: i64) {
-        self.last.insert(self.hash(key), offset);
+    fn note(&mut self, entry: &Entry<'_>) {
+        if let Some(hash) = self.hash(entry) {
+            self.last.insert(hash, entry.offset);
+        }
     }
 
     fn is_full(&self) -> bool {
         self.last.len() >= COMPACTION_KEYS_MAX
     }
 
-    /// Whether a record of this key behind `offset` was noted.
-    fn supersede(&self, key: &[u8], offset: i64) -> bool {
-        let last = self.last.get(&self.hash(key));
-        last.is_some_and(|last| *last > offset)
+    /// Whether a record of the same key behind this one was noted.
+    fn supersede(&self, entry: &Entry<'_>) -> bool {
+        let last = self.hash(entry).and_then(|hash| self.last.get(&hash));
+        last.is_some_and(|last| *last > entry.offset)
     }
 
-    fn hash(&self, key: &[u8]) -> (u64, u64) {
-        (self.hashers.0.hash_one(key), self.hashers.1.hash_one(key))
+    fn hash(&self, entry: &Entry<'_>) -> Option<(u64, u64)> {
+        let whose = self.is_shared.then(|| named_by(entry.headers())).flatten();
+        let key = (whose, entry.key?);
+        Some((self.hashers.0.hash_one(&key), self.hashers.1.hash_one(&key)))
     }
 }
 

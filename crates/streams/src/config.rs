@@ -7,9 +7,11 @@ use base::{ByteSize, HumanDuration};
 use serde::{Deserialize, Serialize};
 
 use crate::cluster::ClusterConfig;
+use crate::fenced;
 use crate::groups::GroupsConfig;
 use crate::limits::{
-    MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX, SYNC_INTERVAL_MAX,
+    CONNECTIONS_DEFAULT, MESSAGE_BYTES_DEFAULT, MESSAGE_BYTES_MAX, PARTITIONS_PER_TOPIC_MAX,
+    SYNC_INTERVAL_MAX, TRANSACTION_TIMEOUT_DEFAULT, TRANSACTION_TIMEOUT_MAX,
 };
 use crate::observe::MetricsConfig;
 use crate::topic::TopicName;
@@ -38,6 +40,64 @@ impl Durability {
     }
 }
 
+/// How a topic's batches are compressed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Compression {
+    /// As their producer compressed them.
+    #[default]
+    Producer,
+    /// Not at all.
+    Uncompressed,
+    /// By gzip.
+    Gzip,
+    /// By snappy.
+    Snappy,
+    /// By lz4.
+    Lz4,
+    /// By zstd.
+    Zstd,
+}
+
+impl Compression {
+    const ALL: [Compression; 6] = [
+        Compression::Producer,
+        Compression::Uncompressed,
+        Compression::Gzip,
+        Compression::Snappy,
+        Compression::Lz4,
+        Compression::Zstd,
+    ];
+
+    /// Its name, as Kafka's `compression.type` has it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Compression::Producer => "producer",
+            Compression::Uncompressed => "uncompressed",
+            Compression::Gzip => "gzip",
+            Compression::Snappy => "snappy",
+            Compression::Lz4 => "lz4",
+            Compression::Zstd => "zstd",
+        }
+    }
+
+    pub(crate) fn named(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|one| one.name() == name)
+    }
+
+    /// Kafka's number of the codec that batches are to have; none when any will do.
+    pub(crate) fn codec(self) -> Option<i16> {
+        match self {
+            Compression::Producer => None,
+            Compression::Uncompressed => Some(0),
+            Compression::Gzip => Some(1),
+            Compression::Snappy => Some(2),
+            Compression::Lz4 => Some(3),
+            Compression::Zstd => Some(4),
+        }
+    }
+}
+
 /// The event store's part of the configuration.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
@@ -60,6 +120,8 @@ pub struct StreamsConfig {
     pub advertised: Option<String>,
     /// Likewise for the clients of the second listener.
     pub local_advertised: Option<String>,
+    /// Most connections of each Kafka listener.
+    pub connections_max: usize,
     /// Most connections that one address may have at the Kafka listeners; zero is no bound.
     pub max_connections_per_ip: usize,
     /// This node's id in metadata answers.
@@ -84,6 +146,8 @@ pub struct StreamsConfig {
     /// Least time from one sync to the next while most of what arrives was sent by clients that wait
     /// for no answer before they send the next; at most a second, and zero lets none wait.
     pub sync_interval: HumanDuration,
+    /// The longest time-out that a transaction may ask for.
+    pub transaction_timeout_max: HumanDuration,
     /// How long a transactional id is kept that nobody uses; zero keeps it for ever.
     pub transactional_id_expiration: HumanDuration,
     /// How long a partition knows a producer that writes nothing to it; zero is for ever.
@@ -132,6 +196,9 @@ pub struct StreamPolicy {
     /// Age at which its records expire; zero keeps them.
     #[serde(default = "seven_days")]
     pub ttl: HumanDuration,
+    /// How its records are compressed.
+    #[serde(default)]
+    pub compression: Compression,
 }
 
 /// The policy of stream paths that have none of their own.
@@ -144,6 +211,8 @@ pub struct StreamDefaults {
     pub default_partitions: i32,
     /// Age at which records expire; zero keeps them.
     pub ttl: HumanDuration,
+    /// How records are compressed.
+    pub compression: Compression,
 }
 
 /// How a topic that nobody described comes to be.
@@ -200,6 +269,19 @@ impl StreamsConfig {
                 HumanDuration(SYNC_INTERVAL_MAX)
             ));
         }
+        if self.connections_max == 0 {
+            problems.push("connections_max is 0: write at least 1".to_owned());
+        }
+        // Those who write here by themselves ask for a minute.
+        let timeouts = fenced::TIMEOUT..=TRANSACTION_TIMEOUT_MAX;
+        if !timeouts.contains(&self.transaction_timeout_max.0) {
+            problems.push(format!(
+                "transaction_timeout_max is {}: write {} to {}",
+                self.transaction_timeout_max,
+                HumanDuration(*timeouts.start()),
+                HumanDuration(*timeouts.end())
+            ));
+        }
         problems.extend(self.tls.problems());
         if self.authorization == Authorization::Off && !self.super_users.is_empty() {
             problems.push("super_users needs authorization = \"acl\"".to_owned());
@@ -234,9 +316,19 @@ impl StreamsConfig {
         let Some(path) = topic.stream() else {
             return self.plain_retention();
         };
-        let policy = self.streams.iter().find(|policy| policy.path == path);
-        let ttl = policy.map_or(self.default_stream.ttl, |policy| policy.ttl);
+        let ttl = self
+            .policy(path)
+            .map_or(self.default_stream.ttl, |policy| policy.ttl);
         Some(ttl.0).filter(|ttl| !ttl.is_zero())
+    }
+
+    /// How records of `topic` are compressed when nothing else was set for it.
+    pub fn compression(&self, topic: &TopicName) -> Compression {
+        let Some(path) = topic.stream() else {
+            return Compression::Producer;
+        };
+        let policy = self.policy(path);
+        policy.map_or(self.default_stream.compression, |policy| policy.compression)
     }
 
     /// The age at which records of plain topics expire; none when they are kept.
@@ -257,7 +349,7 @@ impl StreamsConfig {
                 partitions: self.default_partitions,
             };
         };
-        match self.streams.iter().find(|policy| policy.path == path) {
+        match self.policy(path) {
             Some(policy) => CreationPolicy {
                 autocreate: policy.autocreate,
                 partitions: policy.default_partitions,
@@ -267,6 +359,10 @@ impl StreamsConfig {
                 partitions: self.default_stream.default_partitions,
             },
         }
+    }
+
+    fn policy(&self, path: &str) -> Option<&StreamPolicy> {
+        self.streams.iter().find(|policy| policy.path == path)
     }
 }
 
@@ -282,6 +378,7 @@ impl Default for StreamsConfig {
             allow_if_no_acl: false,
             advertised: None,
             local_advertised: None,
+            connections_max: CONNECTIONS_DEFAULT,
             max_connections_per_ip: 0,
             node_id: 1,
             auto_create_topics: true,
@@ -293,6 +390,7 @@ impl Default for StreamsConfig {
             sync_interval: HumanDuration(Duration::from_millis(3)),
             streams: Vec::new(),
             default_stream: StreamDefaults::default(),
+            transaction_timeout_max: HumanDuration(TRANSACTION_TIMEOUT_DEFAULT),
             transactional_id_expiration: seven_days(),
             producer_id_expiration: HumanDuration(Duration::from_secs(24 * 3_600)),
             groups: GroupsConfig::default(),
@@ -317,6 +415,7 @@ impl Default for StreamDefaults {
             autocreate: yes(),
             default_partitions: one(),
             ttl: seven_days(),
+            compression: Compression::default(),
         }
     }
 }
@@ -347,10 +446,10 @@ mod tests {
     fn all_problems_are_told_at_once() {
         let config: StreamsConfig = serde_json::from_str(
             r#"{"default_partitions":0,"max_message_bytes":"1GiB","streams":[{"path":"x"}],
-                "sync_interval":"2s"}"#,
+                "sync_interval":"2s","connections_max":0,"transaction_timeout_max":"1s"}"#,
         )
         .unwrap();
-        assert_eq!(config.problems().len(), 5);
+        assert_eq!(config.problems().len(), 7);
     }
 
     #[test]
@@ -374,6 +473,25 @@ mod tests {
         let plain = r#""sasl":{"mechanisms":["SCRAM-SHA-512","PLAIN"]}"#;
         assert!(!knows(&format!("{{{plain}}}")));
         assert!(knows(&format!(r#"{{{plain},"tls":{{{tls}}}}}"#)));
+    }
+
+    #[test]
+    fn a_stream_topic_is_compressed_as_its_stream_is() {
+        let config: StreamsConfig = serde_json::from_str(
+            r#"{"default_stream":{"compression":"lz4"},
+                "streams":[{"path":"/s/a","compression":"zstd"},{"path":"/s/b"}]}"#,
+        )
+        .unwrap();
+        for (name, expected) in [
+            ("plain", Compression::Producer),
+            ("/s/a:t", Compression::Zstd),
+            ("/s/b:t", Compression::Producer),
+            ("/s/c:t", Compression::Lz4),
+        ] {
+            let of = config.compression(&name.parse().unwrap());
+            assert_eq!(of, expected, "{name}");
+            assert_eq!(Compression::named(of.name()), Some(of));
+        }
     }
 
     #[test]

@@ -87,6 +87,9 @@ pub enum StreamsError {
     /// The batch is whole but says what cannot be.
     #[error("record batch is not valid: {0}")]
     InvalidRecord(&'static str),
+    /// A record's time is one that its topic does not take; the caller's fault.
+    #[error("record time is not valid: {0}")]
+    InvalidTimestamp(String),
     /// A caller of a tenant speaks for another one; its fault.
     #[error("a caller of tenant '{tenant}' may not speak for '{claimed}'")]
     ForeignTenant {
@@ -106,6 +109,17 @@ pub enum StreamsError {
     /// A tenant's records are about to go elsewhere; worth a retry at once.
     #[error("the records of tenant '{0}' are about to go elsewhere: send again")]
     Switching(TenantId),
+    /// A tenant's records would be kept for less in the topic that they are to go to; whoever runs the
+    /// store changes its settings.
+    #[error("topic '{shared}' keeps less than '{own}': change its {setting}")]
+    KeepsLess {
+        /// The topic that tenants share.
+        shared: TopicName,
+        /// The tenant's own.
+        own: TopicName,
+        /// By which setting.
+        setting: &'static str,
+    },
     /// A tenant keeps as many bytes as its quota allows.
     #[error(
         "tenant '{0}' keeps as many bytes as its quota stored_bytes allows: have records expire or \

@@ -199,7 +199,8 @@ pub trait EventStore: Administration {
         Err(StreamsError::Unsupported("restoring a topic"))
     }
 
-    /// The offset of the first record at or after `at`; none when all are older.
+    /// The offset of the first record at or after `at`, or one that lies before it; none when all
+    /// are older.
     async fn offset_for_time(
         &self,
         topic: &TopicName,

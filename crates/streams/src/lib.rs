@@ -11,6 +11,7 @@
 #[cfg(test)]
 extern crate self as streams;
 
+mod acl_names;
 mod administration;
 pub mod backup;
 pub mod batch;
@@ -61,12 +62,13 @@ mod topics;
 pub mod transactions;
 mod unsettled;
 
+pub use acl_names::{keep_acls, kept_acl, kept_filter};
 pub use administration::{Administration, BrokerSetting, PartitionReplicas, SettingSource};
 pub use caller::{Caller, as_caller};
 pub use cluster::{Cluster, ClusterConfig, Properties, RetentionChange};
 pub use config::{
-    Authorization, CreationPolicy, Durability, SaslConfig, StreamDefaults, StreamPolicy,
-    StreamsConfig,
+    Authorization, Compression, CreationPolicy, Durability, SaslConfig, StreamDefaults,
+    StreamPolicy, StreamsConfig,
 };
 pub use decode::{BatchRecord, BatchRecords};
 pub use error::StreamsError;

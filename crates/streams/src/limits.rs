@@ -42,6 +42,17 @@ pub const PRODUCER_ID_BLOCK: i64 = 1_000;
 /// Longest group name, in bytes: above Kafka's usual names, below what would bloat a frame.
 pub const GROUP_NAME_BYTES_MAX: usize = 1_024;
 
+/// Longest time-out that a transaction may ask for by default: Kafka's default for
+/// `transaction.max.timeout.ms`. Readers of committed records wait so long for one that hangs.
+pub const TRANSACTION_TIMEOUT_DEFAULT: Duration = Duration::from_secs(15 * 60);
+
+/// Longest that may be configured: nothing that was written expires before it is decided, where
+/// records are kept for as long as they are by default.
+pub const TRANSACTION_TIMEOUT_MAX: Duration = Duration::from_secs(7 * 24 * 3_600);
+
+/// Connections of a Kafka listener by default: each idle one holds a task and a socket, about 4 KiB.
+pub const CONNECTIONS_DEFAULT: usize = 10_000;
+
 /// Transactional ids in one store: bounds memory against invented names.
 pub const TRANSACTIONAL_IDS_MAX: usize = 100_000;
 

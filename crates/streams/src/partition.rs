@@ -10,6 +10,7 @@ mod expiry;
 mod lookup;
 mod restoring;
 mod state;
+mod times;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};

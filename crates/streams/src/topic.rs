@@ -89,6 +89,15 @@ impl TopicName {
         &self.wire
     }
 
+    /// How the wire names begin of the topics whose path form begins with `text`. The topics of the
+    /// stream `/a` begin like those under the folder `/a/`.
+    ///
+    /// # Errors
+    /// [`TopicNameError::Path`] when no path form begins so.
+    pub fn wire_prefix(text: &str) -> Result<String, TopicNameError> {
+        alias_of_prefix(text).ok_or_else(|| TopicNameError::Path(shortened(text)))
+    }
+
     /// The stream's path (`/path/stream`) when the topic is under one.
     pub fn stream(&self) -> Option<&str> {
         self.path
@@ -197,15 +206,28 @@ fn from_path(text: &str) -> Result<TopicName, TopicNameError> {
 
 /// The wire form of `/path/stream:topic`, or nothing when it is not of that shape.
 fn alias_of_path(text: &str) -> Option<String> {
-    let (path, topic) = text.rsplit_once(':')?;
+    let (_, topic) = text.rsplit_once(':')?;
+    let is_whole = !topic.is_empty() && !topic.contains('/');
+    is_whole.then(|| alias_of_prefix(text)).flatten()
+}
+
+/// The beginning of a wire form by that of its path form, which may end anywhere in a folder's, a
+/// stream's or a topic's name.
+fn alias_of_prefix(text: &str) -> Option<String> {
+    let (path, topic) = match text.rsplit_once(':') {
+        Some((path, topic)) if !topic.contains('/') => (path, Some(topic)),
+        _ => (text, None),
+    };
     // A colon in a folder's name is legal, one in the stream's own name is not.
     let stream = path.rsplit('/').next()?;
-    if topic.is_empty() || !topic.bytes().all(is_plain) || stream.contains(':') {
+    if topic.is_some_and(|topic| !topic.bytes().all(is_plain) || stream.contains(':')) {
         return None;
     }
     let mut wire = String::with_capacity(text.len() + 8);
-    for segment in path.strip_prefix('/')?.split('/') {
-        if segment.is_empty() {
+    let mut segments = path.strip_prefix('/')?.split('/').peekable();
+    while let Some(segment) = segments.next() {
+        let is_begun = topic.is_none() && segments.peek().is_none();
+        if segment.is_empty() && !is_begun {
             return None;
         }
         wire.push('.');
@@ -219,8 +241,10 @@ fn alias_of_path(text: &str) -> Option<String> {
             }
         }
     }
-    wire.push_str("..");
-    wire.push_str(topic);
+    if let Some(topic) = topic {
+        wire.push_str("..");
+        wire.push_str(topic);
+    }
     Some(wire)
 }
 
@@ -296,6 +320,32 @@ mod tests {
                 name(wire).stream(),
                 path.rsplit_once(':').map(|(stream, _)| stream)
             );
+        }
+    }
+
+    #[test]
+    fn what_begins_a_path_begins_its_alias() {
+        for (path, wire) in [
+            ("/", "."),
+            ("/acme", ".acme"),
+            ("/acme/", ".acme."),
+            ("/acme/a_b", ".acme.a_5fb"),
+            ("/streams/test:", ".streams.test.."),
+            ("/streams/test:top", ".streams.test..top"),
+            ("/a:b/c", ".a_3ab.c"),
+        ] {
+            let prefix = TopicName::wire_prefix(path).unwrap();
+            assert_eq!(prefix, wire);
+            let whole = match path.contains("test:") {
+                true => format!("{path}x"),
+                false => format!("{path}x/y:z"),
+            };
+            assert!(name(&whole).wire_name().starts_with(&prefix), "{path}");
+        }
+        for bad in [
+            "", "acme/", "//", "/a//b", "/:", "/a/:t", "/a/b:c:d", "/s:t u",
+        ] {
+            assert!(TopicName::wire_prefix(bad).is_err(), "{bad} was taken");
         }
     }
 

@@ -13,7 +13,7 @@ mod table;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use crate::config::{Durability, StreamsConfig};
+use crate::config::{Compression, Durability, StreamsConfig};
 use crate::topic::TopicName;
 
 pub(crate) use live::Live;
@@ -39,8 +39,14 @@ pub struct TopicSettings {
     pub retention_bytes: Option<u64>,
     /// Largest record batch taken, in bytes.
     pub message_bytes_max: u64,
+    /// How record batches are compressed.
+    pub compression: Compression,
     /// Whether records get the time of their storing instead of their producer's.
     pub is_append_time: bool,
+    /// How far a record's time may lie before that of its storing, in ms.
+    pub older_ms_max: i64,
+    /// How far a record's time may lie after that of its storing, in ms.
+    pub newer_ms_max: i64,
     /// Age below which a record is not compacted away.
     pub compaction_lag_min: Duration,
     /// Age at which a record is compacted at the latest.
@@ -120,9 +126,9 @@ impl TopicConfig {
         for change in changes {
             match change {
                 ConfigChange::Set(name, value) => self.put(Setting::named(name)?, value)?,
-                ConfigChange::Unset(name) => {
-                    self.set.remove(Setting::named(name)?.name);
-                }
+                // What topics cannot have they do not have, whoever makes sure of it: Kafka's tools
+                // take back all that another cluster's topic may have.
+                ConfigChange::Unset(name) => drop(self.set.remove(name.as_str())),
                 ConfigChange::Append(name, value) | ConfigChange::Subtract(name, value) => {
                     let setting = Setting::named(name)?;
                     if setting.kind != ValueKind::List {
@@ -182,7 +188,13 @@ impl TopicConfig {
                 .unwrap_or(config.max_message_bytes.0)
                 // The journal was opened for batches of up to this size.
                 .min(config.message_bytes_ceiling()),
+            compression: self
+                .value("compression.type")
+                .and_then(Compression::named)
+                .unwrap_or_else(|| config.compression(topic)),
             is_append_time: self.value("message.timestamp.type") == Some("LogAppendTime"),
+            older_ms_max: number("message.timestamp.before.max.ms").unwrap_or(i64::MAX),
+            newer_ms_max: number("message.timestamp.after.max.ms").unwrap_or(table::HOUR_MS),
             compaction_lag_min: ms("min.compaction.lag.ms", 0),
             compaction_lag_max: ms("max.compaction.lag.ms", i64::MAX.unsigned_abs()),
             tombstone_retention: ms("delete.retention.ms", table::DAY_MS),
@@ -275,6 +287,9 @@ mod tests {
         assert_eq!(settings(&[("retention.ms", "-1")], "t").retention, None);
         let short = settings(&[("retention.ms", "5")], "/s/a:t");
         assert_eq!(short.retention, Some(Duration::from_millis(5)));
+        assert_eq!(plain.compression, Compression::Producer);
+        let packed = settings(&[("compression.type", "zstd")], "t");
+        assert_eq!(packed.compression, Compression::Zstd);
         let both = settings(&[("cleanup.policy", "compact, delete")], "t");
         assert!(both.is_deleting && both.is_compacting);
     }
@@ -285,13 +300,16 @@ mod tests {
             ("retention.ms", "-2"),
             ("retention.ms", "soon"),
             ("cleanup.policy", "shred"),
-            ("compression.type", "zstd"),
+            ("compression.type", "lzo"),
             ("min.insync.replicas", "2"),
             ("min.cleanable.dirty.ratio", "1.5"),
             ("message.timestamp.type", "Never"),
             ("thalweg.durability", "hope"),
             ("max.message.bytes", "2147483648"),
             ("preallocate", "yes"),
+            ("message.timestamp.before.max.ms", "-1"),
+            ("remote.log.copy.disable", "true"),
+            ("compression.gzip.level", "10"),
         ] {
             let refused = TopicConfig::of([(name, value)]).unwrap_err();
             assert!(refused.to_string().starts_with(name), "{refused}");
@@ -315,6 +333,8 @@ mod tests {
         assert_eq!(one.value("cleanup.policy"), Some("compact"));
         let none = change(one.clone(), ConfigChange::Unset(name())).unwrap();
         assert_eq!(none, TopicConfig::default());
+        let unknown = change(one.clone(), ConfigChange::Unset("no.such".into()));
+        assert_eq!(unknown, Ok(one.clone()));
         let refused = change(one, ConfigChange::Append("retention.ms".into(), "1".into()));
         assert_eq!(refused, Err(TopicConfigError::NoList("retention.ms")));
     }

@@ -416,6 +416,7 @@ fn is_of_a_record(error: &StreamsError) -> bool {
         error,
         StreamsError::MessageTooLarge { .. }
             | StreamsError::InvalidRecord(_)
+            | StreamsError::InvalidTimestamp(_)
             | StreamsError::CorruptMessage(_)
     )
 }

@@ -60,6 +60,22 @@ async fn mqtt_messages_become_rows_of_windows_in_a_kafka_topic() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rows_that_lie_ahead_of_the_clock_are_stored_all_the_same() {
+    let house = House::open().await;
+    house
+        .add(
+            "INSERT INTO kafka.ahead SELECT count(*) AS n FROM TUMBLE(mqtt.\"a\", ts, INTERVAL \
+             '10 seconds')",
+        )
+        .await;
+    for ts in [4_000_000_000_000_i64, 4_000_000_020_000] {
+        house.publish("a", &json!({"ts": ts}).to_string());
+    }
+    assert_eq!(house.rows("ahead", 1).await, [json!({"n": 1})]);
+    house.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn arrival_windows_close_by_the_wall_clock() {
     let house = House::open().await;
     house

@@ -26,7 +26,7 @@ impl Writer {
         &mut self,
         topic: &streams::TopicName,
         partition: i32,
-        (records, events): (Vec<Record>, u64),
+        (mut records, events): (Vec<Record>, u64),
         part: Part,
     ) -> Result<(), Stopped> {
         let count = records.len();
@@ -77,6 +77,16 @@ impl Writer {
                         part,
                     );
                     return Ok(());
+                }
+                // What a statement tells of may lie ahead of the clock, or far back. Its rows are
+                // worth more than their times.
+                StreamsError::InvalidTimestamp(_)
+                    if records.iter().any(|record| record.timestamp.is_some()) =>
+                {
+                    for record in &mut records {
+                        record.timestamp = None;
+                    }
+                    continue;
                 }
                 StreamsError::UnknownTopic(_) => {
                     // Its own error, if there is one, is said at the next try.

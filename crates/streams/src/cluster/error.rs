@@ -51,6 +51,7 @@ pub(super) fn of_code(code: Code, about: About<'_>, trouble: Option<&str>) -> St
         | Code::GroupAuthorizationFailed
         | Code::ClusterAuthorizationFailed
         | Code::TransactionalIdAuthorizationFailed => StreamsError::Denied(text),
+        Code::InvalidTimestamp => StreamsError::InvalidTimestamp(text),
         code if is_away(code) => StreamsError::Unavailable(match trouble {
             Some(trouble) => trouble.to_owned(),
             None => text,

@@ -12,7 +12,7 @@ use super::alter::{self, Resource};
 use super::calls::Calls;
 use super::error::{self, About};
 use super::retention;
-use crate::config::{Durability, StreamsConfig};
+use crate::config::{Compression, Durability, StreamsConfig};
 use crate::error::StreamsError;
 use crate::event_store::{TopicSetting, TopicSpec};
 use crate::topic::TopicName;
@@ -37,6 +37,11 @@ pub(super) fn of_new_topic(
             .map(|ttl| ttl.as_millis().to_string());
         set.entry(RETENTION.to_owned())
             .or_insert_with(|| ms.unwrap_or_else(|| "-1".to_owned()));
+    }
+    let compression = config.compression(&spec.name);
+    if compression != Compression::Producer {
+        set.entry(COMPRESSION.to_owned())
+            .or_insert_with(|| compression.name().to_owned());
     }
     retention::bound(&mut set, tenant_keeps);
     if let Some(durability) = durability {
@@ -111,6 +116,8 @@ pub(super) async fn alter(
     for change in changes {
         match change {
             ConfigChange::Unset(name) if name == DURABILITY => drop(set.remove(FLUSH_MESSAGES)),
+            // What the table does not have, or would refuse, was not among what changed.
+            ConfigChange::Unset(name) if after.value(name).is_none() => drop(set.remove(name)),
             _ => {}
         }
     }
@@ -247,6 +254,7 @@ fn durability_of(flush_messages: Option<&str>) -> Durability {
 }
 
 const FLUSH_MESSAGES: &str = "flush.messages";
+const COMPRESSION: &str = "compression.type";
 pub(super) const RETENTION: &str = "retention.ms";
 
 /// Topics asked for in one request.
@@ -281,6 +289,13 @@ mod tests {
         );
         assert_eq!(new_topic(hour, "/else:t", &[]), [set("retention.ms", "-1")]);
         assert_eq!(new_topic(hour, "plain", &[]), []);
+        let packed = r#"{"streams":[{"path":"/s","compression":"zstd","ttl":"0s"}]}"#;
+        let kept = set("retention.ms", "-1");
+        let zstd = [set("compression.type", "zstd"), kept.clone()];
+        assert_eq!(new_topic(packed, "/s:t", &[]), zstd);
+        let own = [("compression.type", "gzip")];
+        let gzip = [set("compression.type", "gzip"), kept];
+        assert_eq!(new_topic(packed, "/s:t", &own), gzip);
         let asked = [("retention.ms", "5"), ("cleanup.policy", "compact")];
         assert_eq!(
             new_topic(hour, "/s:t", &asked),

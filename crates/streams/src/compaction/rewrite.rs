@@ -32,6 +32,8 @@ pub(crate) struct Entry<'a> {
     attributes: u8,
     /// All behind the time delta.
     rest: &'a [u8],
+    /// All behind the value: the headers.
+    headers: &'a [u8],
 }
 
 /// Calls `visit` with each record of a batch that carries records.
@@ -133,6 +135,17 @@ impl<'a> Entry<'a> {
             time_delta,
             attributes: *attributes,
             rest: behind_time,
+            headers: rest,
+        })
+    }
+
+    /// Names and values of the headers, up to the first that is not of its shape.
+    pub(super) fn headers(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
+        let mut rest = self.headers;
+        let count = take_varint(&mut rest).unwrap_or(0);
+        (0..count).map_while(move |_| {
+            let name = take_block(&mut rest).ok()??;
+            Some((name, take_block(&mut rest).ok()?))
         })
     }
 

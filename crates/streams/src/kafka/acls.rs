@@ -23,7 +23,7 @@ use kafka_protocol::protocol::StrBytes;
 use super::reply::{Call, Ending, Reply, owned};
 use super::security::{access_of, blocking};
 use super::topics::Refusal;
-use crate::TopicName;
+use crate::{TopicNameError, kept_acl, kept_filter};
 
 /// Tells the ACLs that a filter means.
 pub(super) fn describe_acls(call: Call) -> Result<Reply, Ending> {
@@ -167,7 +167,7 @@ fn acl_asked(asked: &AclCreation) -> Result<Acl, Refusal> {
         .ok_or_else(|| unknown("resource type"))?;
     let acl = Acl {
         resource_type,
-        resource_name: kept_name(resource_type, &asked.resource_name),
+        resource_name: asked.resource_name.to_string(),
         pattern_type: PatternType::of_code(asked.resource_pattern_type)
             .ok_or_else(|| unknown("pattern type"))?,
         principal: asked
@@ -180,18 +180,9 @@ fn acl_asked(asked: &AclCreation) -> Result<Acl, Refusal> {
             .ok_or_else(|| unknown("permission type"))?,
     };
     acl.check()?;
-    Ok(acl)
-}
-
-/// A topic's name under a stream path is kept as Kafka's clients write it.
-fn kept_name(resource_type: ResourceType, name: &str) -> String {
-    if resource_type == ResourceType::Topic
-        && name.starts_with('/')
-        && let Ok(topic) = name.parse::<TopicName>()
-    {
-        return topic.wire_name().to_owned();
-    }
-    name.to_owned()
+    let invalid =
+        |error: TopicNameError| Refusal::of(ResponseError::InvalidRequest, error.to_string());
+    kept_acl(acl).map_err(invalid)
 }
 
 /// A filter as it comes.
@@ -227,14 +218,9 @@ impl Wanted {
             let refused = || Refusal::of(ResponseError::InvalidRequest, reason);
             of_code(code).map(Some).ok_or_else(refused)
         }
-        let resource_type = word(self.resource_type, ResourceType::of_code)?;
-        let name = self.name.map(|name| match resource_type {
-            Some(of_type) => kept_name(of_type, &name),
-            None => name.to_string(),
-        });
-        Ok(AclFilter {
-            resource_type,
-            resource_name: name,
+        Ok(kept_filter(AclFilter {
+            resource_type: word(self.resource_type, ResourceType::of_code)?,
+            resource_name: self.name.map(|name| name.to_string()),
             pattern: match self.pattern {
                 MATCH => PatternFilter::Match,
                 code => match word(code, PatternType::of_code)? {
@@ -247,7 +233,7 @@ impl Wanted {
             operation: word(self.operation, Operation::of_code)?,
             permission: word(self.permission, Permission::of_code)?,
             only_kafkas: true,
-        })
+        }))
     }
 }
 

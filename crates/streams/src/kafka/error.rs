@@ -31,6 +31,7 @@ pub fn streams_error_code(error: &StreamsError) -> i16 {
         StreamsError::OffsetOutOfRange { .. } => Code::OffsetOutOfRange,
         StreamsError::CorruptMessage(_) => Code::CorruptMessage,
         StreamsError::InvalidRecord(_) => Code::InvalidRecord,
+        StreamsError::InvalidTimestamp(_) => Code::InvalidTimestamp,
         StreamsError::UnsupportedFormat(_) => Code::UnsupportedForMessageFormat,
         StreamsError::MessageTooLarge { .. } => Code::MessageTooLarge,
         StreamsError::OutOfOrderSequence { .. } => Code::OutOfOrderSequenceNumber,
@@ -49,7 +50,7 @@ pub fn streams_error_code(error: &StreamsError) -> i16 {
         },
         StreamsError::ForeignTenant { .. } => Code::TopicAuthorizationFailed,
         StreamsError::Throttled { .. } => Code::ThrottlingQuotaExceeded,
-        StreamsError::TenantFull(_) => Code::PolicyViolation,
+        StreamsError::TenantFull(_) | StreamsError::KeepsLess { .. } => Code::PolicyViolation,
         StreamsError::Unavailable(_) => Code::BrokerNotAvailable,
         StreamsError::Denied(_) => Code::ClusterAuthorizationFailed,
         // Another process will lead what this one gives up; clients look again.
@@ -91,7 +92,7 @@ pub fn group_error_code(error: &GroupError) -> i16 {
 pub fn transaction_error_code(error: &TransactionError) -> i16 {
     let code = match error {
         TransactionError::InvalidId => Code::InvalidRequest,
-        TransactionError::InvalidTimeout => Code::InvalidTransactionTimeout,
+        TransactionError::InvalidTimeout { .. } => Code::InvalidTransactionTimeout,
         TransactionError::UnknownId | TransactionError::OtherProducer => {
             Code::InvalidProducerIdMapping
         }

@@ -6,9 +6,6 @@ use std::time::Duration;
 /// bytes arrive, so that announcing it costs nobody anything.
 pub(super) const REQUEST_BYTES_MAX: usize = 100 << 20;
 
-/// Connections at one time: each idle one holds a task and a socket, about 4 KiB.
-pub(super) const CONNECTIONS_MAX: usize = 10_000;
-
 /// Threads that serve a listener's connections: one for each processor, up to as many as could fill
 /// any disk and network.
 pub(super) const LANES_MAX: usize = 16;
@@ -33,7 +30,7 @@ pub(super) const SENT_IN_TURN_BYTES_MAX: usize = 1 << 20;
 pub(super) const IDLE_MAX: Duration = Duration::from_secs(600);
 
 /// A connection that has asked for nothing for this long is ended for a newcomer when there are
-/// [`CONNECTIONS_MAX`]: clients that work ask several times in it.
+/// `streams.connections_max`: clients that work ask several times in it.
 pub(super) const IDLE_GRACE: Duration = Duration::from_secs(10);
 
 /// A connection whose last request began this long ago and is still unanswered, or its answer
@@ -145,7 +142,7 @@ pub(super) const TENANT_FETCH_SHARE: Duration = Duration::from_millis(100);
 /// requests that wait and of answers that nobody has read; two requests of the largest size fit.
 pub(super) const ROOM_BYTES_MAX: usize = 256 << 20;
 
-/// Bytes of these that each connection has to itself: times [`CONNECTIONS_MAX`] that is 160 MB.
+/// Bytes of these that each connection has to itself: 10,000 connections have 160 MB.
 pub(super) const ROOM_FREE_BYTES: usize = 16 << 10;
 
 /// Bytes in which room is counted, so that few reads have to ask for it.

@@ -138,6 +138,7 @@ pub async fn serve_secured(
         _ => {}
     }
     let (seats, lanes) = (Seats::new(), Lanes::new());
+    let connections_max = shared.streams.config().connections_max;
     let _ending = lanes.ending();
     shared.streams.groups().begin(Handle::current());
     let mut sweeps = tokio::time::interval(limits::IDLE_MAX / SWEEPS_PER_IDLE_MAX);
@@ -160,8 +161,8 @@ pub async fn serve_secured(
                 continue;
             }
         };
-        let Some(seat) = seats.take() else {
-            tracing::warn!(%peer, "Kafka connection refused: {} are at work", limits::CONNECTIONS_MAX);
+        let Some(seat) = seats.take(connections_max) else {
+            tracing::warn!(%peer, "Kafka connection refused: {connections_max} are at work");
             continue;
         };
         let own_place = match shared.arrive(peer.ip()) {
@@ -249,7 +250,8 @@ struct Context {
     /// What this client is told to connect to.
     host: StrBytes,
     port: i32,
-    /// Where the client sits, as Kafka writes it: `/127.0.0.1`.
+    /// Where the client sits, as Kafka writes it: `/127.0.0.1`, also where it came to an IPv6
+    /// listener.
     client_host: String,
     sessions: Mutex<sessions::Sessions>,
     session: Session,
@@ -269,7 +271,7 @@ impl Context {
             shared: Arc::clone(shared),
             host: StrBytes::from_string(host),
             port: i32::from(port),
-            client_host: format!("/{}", peer.ip()),
+            client_host: format!("/{}", peer.ip().to_canonical()),
             sessions: Mutex::new(sessions::Sessions::new(Arc::clone(&shared.session_room))),
             session: Session::new(&shared.security),
             wait_ms: AtomicU64::new(0),
@@ -286,7 +288,7 @@ impl Context {
 fn advertised_address(advertised: Option<&str>, local: SocketAddr) -> (String, u16) {
     let port = local.port();
     let Some(advertised) = advertised else {
-        return (local.ip().to_string(), port);
+        return (local.ip().to_canonical().to_string(), port);
     };
     match advertised.rsplit_once(':') {
         // More than one colon without brackets is a bare IPv6 address.

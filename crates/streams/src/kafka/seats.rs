@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 use tokio::sync::Notify;
 use tokio::time::{Duration, Instant};
 
-use super::limits::{CONNECTIONS_MAX, IDLE_GRACE, IDLE_MAX, WAITING_GRACE};
+use super::limits::{IDLE_GRACE, IDLE_MAX, WAITING_GRACE};
 
 /// The seats of one listener.
 pub(super) struct Seats {
@@ -52,9 +52,9 @@ impl Seats {
         })
     }
 
-    /// Takes a seat; none when all are taken by connections that are at work.
-    pub(super) fn take(self: &Arc<Self>) -> Option<Seat> {
-        self.take_of(CONNECTIONS_MAX, self.now())
+    /// Takes one of so many seats; none when all are taken by connections that are at work.
+    pub(super) fn take(self: &Arc<Self>, max: usize) -> Option<Seat> {
+        self.take_of(max, self.now())
     }
 
     fn take_of(self: &Arc<Self>, max: usize, now: u64) -> Option<Seat> {

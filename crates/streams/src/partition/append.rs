@@ -10,14 +10,15 @@ use bytes::Bytes;
 use journal::{Checksum, Done, Frame, JournalError, Position};
 use tokio::sync::oneshot;
 
-use super::{Partition, State, located, storage};
-use crate::batch::{BatchHeader, PLACED_HEAD_BYTES, known_part, placed_head, stamped};
+use super::{Partition, State, located, storage, times};
+use crate::batch::{BatchHeader, PLACED_HEAD_BYTES, known_part, placed_head, repacked, stamped};
 use crate::compaction;
 use crate::config::Durability;
 use crate::error::StreamsError;
 use crate::frames::{VERSION, kind};
 use crate::marker::Marker;
 use crate::producers::{Sequenced, Verdict};
+use crate::topic_config::TopicSettings;
 
 /// What an append's acknowledgement waits for, as Kafka's `acks`: 0, 1 and all.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,9 +79,10 @@ impl Partition {
         batch: Bytes,
         ack: Ack,
     ) -> Result<Append, StreamsError> {
-        self.check_size(&batch)?;
+        let settings = self.live.settings();
+        within(&batch, settings.message_bytes_max)?;
         let header = BatchHeader::check(&batch)?;
-        self.append_checked(batch, header, ack)
+        self.append_checked(batch, header, settings, ack)
     }
 
     /// As [`Partition::append`], for a batch that this process has built or checked.
@@ -89,9 +91,8 @@ impl Partition {
         batch: Bytes,
         ack: Ack,
     ) -> Result<Append, StreamsError> {
-        self.check_size(&batch)?;
-        let header = BatchHeader::read(&batch)?;
-        self.append_checked(batch, header, ack)
+        let bytes_max = self.live.settings().message_bytes_max;
+        self.append_measured(batch, bytes_max, ack)
     }
 
     /// As [`Partition::append_built`], for a batch that was measured before it became another one:
@@ -104,7 +105,11 @@ impl Partition {
     ) -> Result<Append, StreamsError> {
         within(&batch, bytes_max)?;
         let header = BatchHeader::read(&batch)?;
-        self.append_checked(batch, header, ack)
+        let settings = TopicSettings {
+            message_bytes_max: bytes_max,
+            ..self.live.settings()
+        };
+        self.append_checked(batch, header, settings, ack)
     }
 
     /// Checks a batch's bytes against what the topic takes.
@@ -116,14 +121,24 @@ impl Partition {
         self: &Arc<Self>,
         batch: Bytes,
         header: BatchHeader,
+        settings: TopicSettings,
         ack: Ack,
     ) -> Result<Append, StreamsError> {
-        let settings = self.live.settings();
-        let bytes = batch.len() as u64;
         if settings.is_compacting {
             compaction::check_keyed(&batch, &header)?;
         }
+        if !settings.is_append_time {
+            times::check(&batch, &header, &settings, self.shared.clock.now())?;
+        }
         let (mut batch, mut header, mut log_append_time) = (batch, header, -1);
+        if let Some(codec) = settings.compression.codec()
+            && codec != header.codec()
+        {
+            batch = repacked(&batch, codec)?;
+            within(&batch, settings.message_bytes_max)?;
+            header = BatchHeader::read(&batch)?;
+        }
+        let bytes = batch.len() as u64;
         if settings.is_append_time {
             let now = self.shared.clock.now();
             batch = stamped(&batch, now);

@@ -10,7 +10,7 @@ use bytes::Bytes;
 use journal::{JournalError, Position};
 
 use super::{Partition, State, storage};
-use crate::batch::LAST_DELTA_AT;
+use crate::batch::{BatchHeader, LAST_DELTA_AT};
 use crate::decode::BatchRecords;
 use crate::error::StreamsError;
 use crate::event_store::Isolation;
@@ -29,23 +29,33 @@ pub(crate) struct ActiveProducer {
     pub(crate) open_since: i64,
 }
 
+/// Whether a transaction's marker answers a lookup, as a record does.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Markers {
+    Count,
+    Pass,
+}
+
 impl Partition {
-    /// The first visible record at or after `at`: its offset and time.
+    /// The first visible record or marker at or after `at`: its offset and time. One that lies
+    /// before it where very many batches claim greater times than their records have; none only
+    /// when there is none.
     pub fn offset_for_time(
         &self,
         isolation: Isolation,
         at: UnixMillis,
     ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
         let mut left = TIME_CANDIDATES;
-        self.first_since(isolation, at, &mut left)
+        self.first_since(isolation, at, Markers::Count, &mut left)
     }
 
     /// As [`Partition::offset_for_time`], reading at most `left` batches, of which it takes those
-    /// that it reads.
+    /// that it reads. The last of them answers when there is none left.
     fn first_since(
         &self,
         isolation: Isolation,
         at: UnixMillis,
+        markers: Markers,
         left: &mut usize,
     ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
         let mut from = self.log_start_offset();
@@ -71,10 +81,11 @@ impl Partition {
             };
             for batch in batches {
                 let found =
-                    self.find_record(batch, |offset, time| offset >= start && time >= at)?;
+                    self.find_record(batch, markers, |offset, time| offset >= start && time >= at)?;
                 *left = left.saturating_sub(1);
-                if found.is_some() || *left == 0 {
-                    return Ok(found);
+                let found = found.or((*left == 0).then(|| whole(batch)));
+                if let Some((offset, time)) = found {
+                    return Ok(Some((offset.max(start), time)));
                 }
             }
             match next {
@@ -114,7 +125,9 @@ impl Partition {
             return Ok(None);
         };
         let record = match batch {
-            Some(batch) => self.find_record(batch, |offset, at| offset >= start && at >= time)?,
+            Some(batch) => self.find_record(batch, Markers::Pass, |offset, at| {
+                offset >= start && at >= time
+            })?,
             None => None,
         };
         match record {
@@ -133,12 +146,12 @@ impl Partition {
         before: UnixMillis,
     ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
         let mut left = 2 * TIME_CANDIDATES;
-        let mut best = self.first_since(isolation, UnixMillis(0), &mut left)?;
+        let mut best = self.first_since(isolation, UnixMillis(0), Markers::Pass, &mut left)?;
         let mut above = before.0.saturating_add(1);
         while let Some((_, time)) = best.filter(|(_, time)| time.0 < above - 1) {
             let middle = time.0 + (above - time.0) / 2;
-            match self.first_since(isolation, UnixMillis(middle), &mut left)? {
-                None if left == 0 => break,
+            match self.first_since(isolation, UnixMillis(middle), Markers::Pass, &mut left)? {
+                _ if left == 0 => break,
                 None => above = middle,
                 found => best = found,
             }
@@ -325,12 +338,16 @@ impl Partition {
     fn find_record(
         &self,
         batch: Located,
+        markers: Markers,
         wanted: impl Fn(i64, UnixMillis) -> bool,
     ) -> Result<Option<(i64, UnixMillis)>, StreamsError> {
         let Some(bytes) = self.fetch_again(batch)? else {
             return Ok(None);
         };
-        let whole_batch = Some((batch.base_offset, UnixMillis(batch.max_timestamp)));
+        let whole_batch = Some(whole(batch));
+        if markers == Markers::Count && BatchHeader::read(&bytes)?.is_control() {
+            return Ok(whole_batch);
+        }
         let Ok(records) = BatchRecords::of(&bytes) else {
             return Ok(whole_batch);
         };
@@ -396,6 +413,11 @@ impl State {
     }
 }
 
+/// A batch's first offset and greatest time.
+fn whole(batch: Located) -> (i64, UnixMillis) {
+    (batch.base_offset, UnixMillis(batch.max_timestamp))
+}
+
 fn is_reclaimed(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(
         error.downcast_ref::<JournalError>(),
@@ -403,9 +425,8 @@ fn is_reclaimed(error: &(dyn std::error::Error + 'static)) -> bool {
     )
 }
 
-/// Batches that a lookup by time may read: the first one nearly always holds the answer unless
-/// markers of many transactions stand before it, and a batch that claims a greater time than its
-/// records have must not cost a whole scan.
+/// Batches that a lookup by time may read: the first one nearly always holds the answer, and
+/// batches that claim a greater time than their records have must not cost a whole scan.
 const TIME_CANDIDATES: usize = 256;
 
 /// How often a reader looks when what it looks for is moved under its hands, before it has the

@@ -331,10 +331,20 @@ pub(crate) fn counted(
 
 /// The tenant that a record's headers name.
 pub(crate) fn whose(headers: &[(String, Option<Bytes>)]) -> Option<TenantId> {
-    headers.iter().find_map(|(name, value)| {
-        let value = value
-            .as_ref()
-            .filter(|_| TENANT_HEADERS.contains(&&**name))?;
+    named_by(
+        headers
+            .iter()
+            .map(|(name, value)| (name.as_bytes(), value.as_deref())),
+    )
+}
+
+/// As [`whose`], by names and values of headers.
+pub(crate) fn named_by<'h>(
+    mut headers: impl Iterator<Item = (&'h [u8], Option<&'h [u8]>)>,
+) -> Option<TenantId> {
+    headers.find_map(|(name, value)| {
+        let mut names = TENANT_HEADERS.iter();
+        let value = value.filter(|_| names.any(|known| known.as_bytes() == name))?;
         std::str::from_utf8(value).ok()?.parse().ok()
     })
 }

@@ -29,6 +29,7 @@ use crate::limits::PRODUCERS_PER_PARTITION_MAX;
 use crate::partition::{Ack, Append, Partition};
 use crate::store::Streams;
 use crate::topic::TopicName;
+use crate::topic_config::{TopicConfig, TopicConfigError, TopicSettings};
 use crate::topics::Topic;
 
 /// Where the tenants of a store have their records.
@@ -65,6 +66,15 @@ impl Collections {
     /// The tenants that are followed, when there are any.
     pub fn access(&self) -> Option<&Arc<Access>> {
         self.access.get().filter(|access| access.has_tenants())
+    }
+
+    /// Whether several tenants' records lie in a topic; they may as long as no tenants are followed.
+    pub fn is_shared(&self, topic: &TopicName) -> bool {
+        self.access.get().is_none_or(|access| {
+            let snapshot = access.snapshot();
+            let owner = snapshot.owner_of_topic(topic.wire_name());
+            matches!(owner, Some(OfTopic::Shared(_)))
+        })
     }
 
     /// Where a tenant's batches go, which is `tenant`'s to say as long as nobody asked before.
@@ -241,7 +251,11 @@ impl Streams {
     }
 
     /// The shared topic in the place of a tenant's own, created whatever the policy when it is not
-    /// there: with as many partitions as the own one, and not fewer than others get.
+    /// there: with as many partitions as the own one, and not fewer than others get; and so that it
+    /// keeps what the own one keeps.
+    ///
+    /// # Errors
+    /// `KeepsLess` where it is there and keeps less; the store's.
     pub(super) async fn shared_or_create(
         &self,
         own: &Topic,
@@ -251,8 +265,20 @@ impl Streams {
         let shared = shared_name(own.name(), name, collection)?;
         let count = i32::try_from(own.partitions().len()).unwrap_or(i32::MAX);
         let count = count.max(self.config().creation_policy(&shared).partitions);
-        let spec = TopicSpec::of(shared).with_partitions(count);
-        self.needed_or_create(spec).await
+        let theirs = TopicConfig::default().settings(self.config(), &shared, own.durability());
+        let spec = TopicSpec {
+            config: keeping(&own.settings(), &theirs)?,
+            ..TopicSpec::of(shared).with_partitions(count)
+        };
+        let topic = self.needed_or_create(spec).await?;
+        match lost(&own.settings(), &topic.settings()) {
+            None => Ok(topic),
+            Some(setting) => Err(StreamsError::KeepsLess {
+                shared: topic.name().clone(),
+                own: own.name().clone(),
+                setting,
+            }),
+        }
     }
 
     /// The partition of the shared topic that a partition of an own one goes to.
@@ -337,6 +363,42 @@ fn owner_of<'s>(
     }
 }
 
+/// What is to be set for a shared topic, so that it keeps what an own one keeps; `theirs` holds for
+/// it else.
+fn keeping(own: &TopicSettings, theirs: &TopicSettings) -> Result<TopicConfig, TopicConfigError> {
+    let mut set = Vec::new();
+    match (own.is_compacting, own.is_deleting) {
+        (true, false) => set.push((CLEANUP_POLICY, "compact".to_owned())),
+        (true, true) => set.push((CLEANUP_POLICY, "compact,delete".to_owned())),
+        (false, _) => {}
+    }
+    match (own.retention, theirs.retention) {
+        (Some(age), Some(default)) if age > default => {
+            set.push((RETENTION, age.as_millis().to_string()));
+        }
+        (None, Some(_)) => set.push((RETENTION, "-1".to_owned())),
+        _ => {}
+    }
+    TopicConfig::of(set.iter().map(|(name, value)| (*name, value.as_str())))
+}
+
+/// The setting by which a shared topic would lose what an own one keeps; none when it keeps all.
+fn lost(own: &TopicSettings, shared: &TopicSettings) -> Option<&'static str> {
+    // None is for ever.
+    let is_less = |shared: Option<u128>, own: Option<u128>| {
+        shared.is_some_and(|shared| own.is_none_or(|own| shared < own))
+    };
+    let age = |of: &TopicSettings| of.deletion_age().map(|age| age.as_millis());
+    let bytes = |of: &TopicSettings| of.deletion_bytes().map(u128::from);
+    if shared.is_compacting && !own.is_compacting {
+        return Some(CLEANUP_POLICY);
+    }
+    if is_less(age(shared), age(own)) {
+        return Some(RETENTION);
+    }
+    is_less(bytes(shared), bytes(own)).then_some(RETENTION_BYTES)
+}
+
 /// The partition of a shared topic that a tenant's own partition goes to.
 pub(super) fn place_in(topic: &Arc<Topic>, name: &TenantId, index: i32) -> Option<Arc<Partition>> {
     let count = topic.partitions().len();
@@ -362,6 +424,10 @@ pub(super) fn shared_name(
         .ok_or_else(|| StreamsError::UnknownTopic(own.clone()))?;
     Ok(format!("{before}{shared}{behind}").parse()?)
 }
+
+const CLEANUP_POLICY: &str = "cleanup.policy";
+const RETENTION: &str = "retention.ms";
+const RETENTION_BYTES: &str = "retention.bytes";
 
 /// How many times as large as it came a batch is taken to be once its records have headers.
 const GROWTH_MAX: u64 = 4;

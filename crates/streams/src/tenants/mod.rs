@@ -14,7 +14,7 @@ mod switch;
 mod usage;
 
 pub use census::Run;
-pub(crate) use census::{Census, counted, whose};
+pub(crate) use census::{Census, counted, named_by, whose};
 pub(crate) use collections::Collections;
 pub(crate) use payer::{Origin, Payer};
 pub use purge::Purge;

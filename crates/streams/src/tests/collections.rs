@@ -6,16 +6,21 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use access::{Access, TenantChange};
-use base::TenantId;
+use base::{Clock, SystemClock, TenantId};
 use journal::SimDisk;
 use serde_json::{Value, json};
 
 use super::{all_records, create, name, open, try_open};
+use crate::compaction::CompactionPolicy;
 use crate::error::StreamsError;
-use crate::event_store::{ConsumerConfig, EventStore, OffsetReset, ProduceBatch, ProducerSequence};
+use crate::event_store::{
+    ConsumerConfig, EventStore, OffsetReset, ProduceBatch, ProducerSequence, TopicSpec,
+};
 use crate::record::Record;
 use crate::store::Streams;
 use crate::tenants::{Attempt, TenantUse};
+use crate::topic_config::{ConfigChange, TopicConfig};
+use crate::topics::Topic;
 
 pub(super) struct House {
     pub(super) streams: Arc<Streams>,
@@ -488,4 +493,79 @@ async fn a_thousand_tenants_of_ten_topics_share_few_files() {
     assert_eq!(shared.len(), 10_000);
     assert!(house.stored("env.ns.t777.E3").is_empty());
     house.streams.close().await;
+}
+
+/// Creates a topic of one partition with these settings.
+async fn with(streams: &Streams, topic: &str, set: &[(&str, &str)]) -> Arc<Topic> {
+    let spec = TopicSpec {
+        config: TopicConfig::of(set.iter().copied()).unwrap(),
+        ..TopicSpec::of(name(topic)).with_partitions(1)
+    };
+    streams.create_topic(spec).await.unwrap()
+}
+
+#[tokio::test]
+async fn a_key_of_one_tenant_is_not_anothers_where_a_shared_topic_is_compacted() {
+    let house = House::of(open(&SimDisk::new(31)));
+    for (tenant, topic) in [("diku", DIKU), ("beta", BETA)] {
+        house.set(tenant, json!({}));
+        with(&house.streams, topic, &[("cleanup.policy", "compact")]).await;
+        house.switch(tenant, json!("ALL")).await;
+    }
+    for (topic, value) in [
+        (DIKU, "a"),
+        (DIKU, "b"),
+        (BETA, "x"),
+        (BETA, "y"),
+        (DIKU, "c"),
+    ] {
+        let batch = ProduceBatch {
+            topic: name(topic),
+            partition: 0,
+            records: vec![Record::of_value(value).with_key("k1")],
+            sequence: None,
+        };
+        house.store.produce(batch).await.unwrap();
+    }
+    let shared = house.streams.topic_by_name(&name(ALL)).unwrap();
+    assert!(shared.settings().is_compacting && !shared.settings().is_deleting);
+    let collections = house.streams.collections();
+    assert!(!collections.is_shared(&name(DIKU)));
+    let policy = CompactionPolicy {
+        lag_min: Duration::ZERO,
+        delete_retention: Duration::ZERO,
+        is_shared: collections.is_shared(&name(ALL)),
+    };
+    let partition = &shared.partitions()[0];
+    partition.compact(SystemClock.now(), policy).unwrap();
+    assert_eq!(house.stored(ALL), ["ybeta", "cdiku"]);
+}
+
+#[tokio::test]
+async fn a_shared_topic_keeps_no_less_than_what_comes_to_it() {
+    let house = House::of(open(&SimDisk::new(32)));
+    house.set("diku", json!({}));
+    let two_weeks = [("retention.ms", "1209600000")];
+    with(&house.streams, DIKU, &two_weeks).await;
+    let own = with(&house.streams, "env.ns.diku.F", &[("retention.ms", "-1")]).await;
+    let short = with(&house.streams, ALL, &[]).await;
+    house.set("diku", json!({"collection": "ALL"}));
+    let diku = "diku".parse().unwrap();
+    match house.streams.switch(&house.access, &diku).await {
+        Err(StreamsError::KeepsLess {
+            shared, setting, ..
+        }) => {
+            assert_eq!((&shared, setting), (short.name(), "retention.ms"));
+        }
+        other => panic!("{other:?}"),
+    }
+    let longer = [ConfigChange::Set(
+        "retention.ms".to_owned(),
+        "1209600000".to_owned(),
+    )];
+    let altered = house.streams.alter_topic(short.name(), &longer);
+    altered.await.unwrap();
+    house.switch("diku", json!("ALL")).await;
+    let made = house.streams.topic_by_name(&name("env.ns.ALL.F")).unwrap();
+    assert_eq!(made.settings().retention, own.settings().retention);
 }

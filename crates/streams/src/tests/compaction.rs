@@ -20,6 +20,7 @@ use crate::{Ack, BatchRecords, Isolation};
 const POLICY: CompactionPolicy = CompactionPolicy {
     lag_min: Duration::ZERO,
     delete_retention: Duration::from_secs(60),
+    is_shared: false,
 };
 
 type Table = BTreeMap<Bytes, Bytes>;
@@ -209,6 +210,33 @@ async fn however_little_came_in_it_waits_no_longer_than_the_greatest_lag() {
     assert_eq!(left.len(), 1);
     assert_eq!(left[0].value.as_deref(), Some(&b"new"[..]));
     assert_eq!(streams.compact_due().unwrap(), None);
+}
+
+#[tokio::test]
+async fn times_ahead_hold_compaction_up_only_where_a_lag_is_wanted() {
+    let streams = open(&SimDisk::new(3));
+    let topic = create(&streams, "t", 1).await;
+    let partition = &topic.partitions()[0];
+    let now = SystemClock.now();
+    for value in ["a", "b", "c"] {
+        let record = Record::of_value(value).with_key("k");
+        let batch = batch::build(&[record], now + Duration::from_secs(1_800), None).unwrap();
+        partition
+            .append(batch, Ack::All)
+            .unwrap()
+            .ack
+            .await
+            .unwrap();
+    }
+    let lagging = CompactionPolicy {
+        lag_min: Duration::from_secs(1),
+        ..POLICY
+    };
+    for (policy, left) in [(lagging, 3), (POLICY, 1)] {
+        partition.compact(now, policy).unwrap();
+        assert_eq!(all_records(partition).len(), left);
+    }
+    streams.close().await;
 }
 
 #[tokio::test]

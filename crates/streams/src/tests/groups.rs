@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::{ManualClock, UnixMillis};
+use base::{Clock, ManualClock, SystemClock};
 use journal::SimDisk;
 use tokio::runtime::Handle;
 
@@ -26,7 +26,7 @@ struct Bench {
 impl Bench {
     fn new() -> Self {
         let disk = SimDisk::new(1);
-        let clock = Arc::new(ManualClock::at(UnixMillis(1_700_000_000_000)));
+        let clock = Arc::new(ManualClock::at(SystemClock.now()));
         let streams = open(&disk, &clock);
         Bench {
             disk,

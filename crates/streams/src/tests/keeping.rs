@@ -553,6 +553,7 @@ const AGE: Duration = Duration::from_secs(3_600);
 const POLICY: CompactionPolicy = CompactionPolicy {
     lag_min: Duration::ZERO,
     delete_retention: Duration::from_secs(60),
+    is_shared: false,
 };
 
 /// Far more changes than a round makes.

@@ -1,6 +1,7 @@
 //! Looks into a partition by time, and at how much of it there is to read.
 
-use base::UnixMillis;
+use std::sync::LazyLock;
+
 use journal::SimDisk;
 
 use super::*;
@@ -26,11 +27,11 @@ async fn with_times(streams: &Streams, times: impl Iterator<Item = i64>) -> Arc<
 }
 
 fn at(ms: i64) -> UnixMillis {
-    UnixMillis(BEGAN + ms)
+    UnixMillis(*BEGAN + ms)
 }
 
-/// So late that nothing is deleted for its age.
-const BEGAN: i64 = 4_000_000_000_000;
+/// So late that nothing is deleted for its age, and so early that all times are taken.
+static BEGAN: LazyLock<i64> = LazyLock::new(|| SystemClock.now().0 - 24 * 3_600_000);
 
 #[tokio::test]
 async fn the_newest_record_is_found_when_a_newer_one_has_gone_from_its_chunk() {
@@ -92,4 +93,45 @@ async fn readable_bytes_are_counted_until_they_are_enough() {
         streams.snapshot(64).unwrap();
     }
     streams.close().await;
+}
+
+#[tokio::test]
+async fn a_marker_answers_as_a_record_does() {
+    let streams = open(&SimDisk::new(10));
+    let topic = create(&streams, "t", 1).await;
+    let partition = &topic.partitions()[0];
+    committed(partition, 300, at(1_000), at(2_000)).await;
+    let found = |isolation, ms| partition.offset_for_time(isolation, at(ms)).unwrap();
+    for isolation in [Isolation::Uncommitted, Isolation::Committed] {
+        assert_eq!(found(isolation, 1_000), Some((0, at(1_000))));
+        assert_eq!(found(isolation, 1_500), Some((1, at(2_000))));
+        assert_eq!(found(isolation, 2_001), None);
+    }
+    streams.close().await;
+}
+
+#[tokio::test]
+async fn a_lookup_that_has_read_its_share_answers_too_early_and_not_that_all_are_older() {
+    let streams = open(&SimDisk::new(11));
+    let partition = with_times(&streams, std::iter::once(1_000)).await;
+    for nth in 1..=300 {
+        let last = nth == 300;
+        let time = at(if last { 5_000 } else { 1_000 });
+        let batch = batch::build(&[Record::of_value("v")], time, None).unwrap();
+        let appended = partition.append(claiming(batch, at(5_000)), Ack::All);
+        appended.unwrap().ack.await.unwrap();
+    }
+    let found = partition.offset_for_time(Isolation::Uncommitted, at(4_000));
+    assert_eq!(found.unwrap(), Some((256, at(5_000))));
+    let found = partition.offset_for_time(Isolation::Uncommitted, at(5_001));
+    assert_eq!(found.unwrap(), None);
+    streams.close().await;
+}
+
+/// The batch with another greatest time than its records have.
+fn claiming(batch: Bytes, time: UnixMillis) -> Bytes {
+    let mut claiming = batch.to_vec();
+    claiming[35..43].copy_from_slice(&time.0.to_be_bytes());
+    batch::seal(&mut claiming);
+    Bytes::from(claiming)
 }

@@ -19,6 +19,7 @@ mod setbacks;
 mod simulation;
 mod store;
 mod stored;
+mod taking;
 mod tenant_records;
 mod transactions;
 mod unsettled;
@@ -26,7 +27,7 @@ mod unsettled;
 use std::path::Path;
 use std::sync::Arc;
 
-use base::{ByteSize, Clock, SystemClock};
+use base::{ByteSize, Clock, SystemClock, UnixMillis};
 use bytes::Bytes;
 use journal::{Position, SimDisk};
 
@@ -34,6 +35,7 @@ use crate::batch;
 use crate::config::StreamsConfig;
 use crate::error::StreamsError;
 use crate::event_store::{ProducerSequence, TopicSpec};
+use crate::marker::Marker;
 use crate::partition::Partition;
 use crate::record::Record;
 use crate::recovery::Recovery;
@@ -87,6 +89,27 @@ async fn append(partition: &Arc<Partition>, value: &str) -> i64 {
         .unwrap();
     appended.ack.await.unwrap();
     appended.base_offset
+}
+
+/// Appends as many transactions of one record each, written and committed at these times.
+async fn committed(partition: &Arc<Partition>, count: i32, written: UnixMillis, ended: UnixMillis) {
+    for first_sequence in 0..count {
+        let sequence = ProducerSequence {
+            producer_id: 7,
+            producer_epoch: 0,
+            first_sequence,
+        };
+        let records = [Record::of_value("v")];
+        let batch = batch::build_transactional(&records, written, sequence).unwrap();
+        let appended = partition.append_any(batch, Ack::All).unwrap();
+        appended.ack.await.unwrap();
+        let marker = Marker {
+            producer_id: sequence.producer_id,
+            producer_epoch: sequence.producer_epoch,
+            is_commit: true,
+        };
+        partition.append_marker(ended, marker).unwrap();
+    }
 }
 
 /// Flips a byte of the frame at `position`.

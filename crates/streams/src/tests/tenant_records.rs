@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{Policy, Principal};
-use base::{Clock, ManualClock, UnixMillis};
+use base::{Clock, ManualClock, SystemClock, UnixMillis};
 use bytes::Bytes;
 use journal::SimDisk;
 use serde_json::json;
 
 use super::collections::{ALL, BETA, DIKU, House};
-use super::{create, name, open, small, try_open};
+use super::{append, committed, create, name, open, small, try_open};
 use crate::caller::{Caller, as_caller};
 use crate::error::StreamsError;
 use crate::event_store::{ConsumerConfig, EventStore, ProduceBatch, ProducerSequence, TopicSpec};
@@ -213,4 +213,17 @@ async fn a_member_reads_its_own_tenants_records_alone() {
     );
     let deleted = store_of(ours).delete_records(&name(ALL), 0, None).await;
     assert!(matches!(deleted, Err(StreamsError::NotAllowed { .. })));
+}
+
+#[tokio::test]
+async fn what_is_young_stays_behind_the_markers_of_many_transactions() {
+    let house = House::of(open(&SimDisk::new(16)));
+    house.set("diku", json!({}));
+    let topic = create(&house.streams, DIKU, 1).await;
+    let partition = &topic.partitions()[0];
+    let ago = |seconds| SystemClock.now() - Duration::from_secs(seconds);
+    committed(partition, 300, ago(3_000), ago(2_000)).await;
+    append(partition, "young").await;
+    let purged = purge(&house, "diku", Some(ago(2_500))).await;
+    assert_eq!((purged, partition.log_start_offset()), (gone(1), 1));
 }

@@ -228,6 +228,7 @@ impl World {
         let policy = CompactionPolicy {
             lag_min: Duration::ZERO,
             delete_retention: Duration::ZERO,
+            is_shared: false,
         };
         let soon = SystemClock.now() + Duration::from_secs(1);
         let topic = streams.topic_by_name(&name("t")).unwrap();

@@ -122,6 +122,7 @@ pub(super) fn durability_of(value: &str) -> Option<Durability> {
 pub(crate) const DURABILITY: &str = "thalweg.durability";
 
 pub(super) const DAY_MS: u64 = 86_400_000;
+pub(super) const HOUR_MS: i64 = 3_600_000;
 
 const INT_MAX: i64 = i32::MAX as i64;
 const FOREVER: &str = "9223372036854775807";
@@ -143,6 +144,18 @@ const fn without_effect(
     }
 }
 
+/// A setting of records that lie elsewhere.
+const fn kept_here(name: &'static str) -> Setting {
+    Setting {
+        name,
+        kind: ValueKind::Boolean,
+        doc: "All records are kept here.",
+        node_name: None,
+        default: Default::Text("false"),
+        may_be: MayBe::OneOf(&["false"]),
+    }
+}
+
 /// Every setting of topics, in the order of their names.
 pub const SETTINGS: &[Setting] = &[
     Setting {
@@ -154,14 +167,35 @@ pub const SETTINGS: &[Setting] = &[
         default: Default::Text("delete"),
         may_be: MayBe::ListOf(&["delete", "compact"]),
     },
+    without_effect(
+        "compression.gzip.level",
+        ValueKind::Int,
+        "-1",
+        MayBe::Number(-1, 9),
+    ),
+    without_effect(
+        "compression.lz4.level",
+        ValueKind::Int,
+        "9",
+        MayBe::Number(1, 17),
+    ),
     Setting {
         name: "compression.type",
         kind: ValueKind::String,
-        doc: "Batches are kept as their producer compressed them.",
+        doc: "How record batches are compressed; producer keeps each as it came.",
         node_name: Some("compression.type"),
-        default: Default::Text("producer"),
-        may_be: MayBe::OneOf(&["producer"]),
+        default: Default::Of(|config, topic| {
+            let compression = topic.map(|topic| config.compression(topic));
+            compression.unwrap_or_default().name().to_owned()
+        }),
+        may_be: MayBe::OneOf(&["producer", "uncompressed", "gzip", "snappy", "lz4", "zstd"]),
     },
+    without_effect(
+        "compression.zstd.level",
+        ValueKind::Int,
+        "3",
+        MayBe::Number(-131_072, 22),
+    ),
     Setting {
         name: "delete.retention.ms",
         kind: ValueKind::Long,
@@ -206,6 +240,18 @@ pub const SETTINGS: &[Setting] = &[
         "",
         MayBe::AnyText,
     ),
+    without_effect(
+        "local.retention.bytes",
+        ValueKind::Long,
+        "-2",
+        MayBe::Number(-2, i64::MAX),
+    ),
+    without_effect(
+        "local.retention.ms",
+        ValueKind::Long,
+        "-2",
+        MayBe::Number(-2, i64::MAX),
+    ),
     Setting {
         name: "max.compaction.lag.ms",
         kind: ValueKind::Long,
@@ -222,21 +268,27 @@ pub const SETTINGS: &[Setting] = &[
         default: Default::Of(|config, _| config.max_message_bytes.0.to_string()),
         may_be: MayBe::Number(0, INT_MAX),
     },
+    without_effect(
+        "message.downconversion.enable",
+        ValueKind::Boolean,
+        "true",
+        MayBe::Boolean,
+    ),
     Setting {
         name: "message.timestamp.after.max.ms",
         kind: ValueKind::Long,
-        doc: "Records are taken whatever their time.",
+        doc: "How far a record's time may lie after that of its storing, in ms.",
         node_name: Some("log.message.timestamp.after.max.ms"),
-        default: Default::Text(FOREVER),
-        may_be: MayBe::Number(i64::MAX, i64::MAX),
+        default: Default::Text("3600000"),
+        may_be: MayBe::Number(0, i64::MAX),
     },
     Setting {
         name: "message.timestamp.before.max.ms",
         kind: ValueKind::Long,
-        doc: "Records are taken whatever their time.",
+        doc: "How far a record's time may lie before that of its storing, in ms.",
         node_name: Some("log.message.timestamp.before.max.ms"),
         default: Default::Text(FOREVER),
-        may_be: MayBe::Number(i64::MAX, i64::MAX),
+        may_be: MayBe::Number(0, i64::MAX),
     },
     Setting {
         name: "message.timestamp.type",
@@ -271,14 +323,9 @@ pub const SETTINGS: &[Setting] = &[
         may_be: MayBe::Number(1, 1),
     },
     without_effect("preallocate", ValueKind::Boolean, "false", MayBe::Boolean),
-    Setting {
-        name: "remote.storage.enable",
-        kind: ValueKind::Boolean,
-        doc: "All records are kept here.",
-        node_name: None,
-        default: Default::Text("false"),
-        may_be: MayBe::OneOf(&["false"]),
-    },
+    kept_here("remote.log.copy.disable"),
+    kept_here("remote.log.delete.on.disable"),
+    kept_here("remote.storage.enable"),
     Setting {
         name: "retention.bytes",
         kind: ValueKind::Long,

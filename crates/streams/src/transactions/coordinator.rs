@@ -71,7 +71,8 @@ impl Streams {
         timeout: Duration,
         given: Option<ProducerIdentity>,
     ) -> Result<ProducerIdentity, StreamsError> {
-        check_init(id, timeout).map_err(|reason| refused(id, reason))?;
+        let max = self.config().transaction_timeout_max.0;
+        check_init(id, timeout, max).map_err(|reason| refused(id, reason))?;
         let name: Arc<str> = Arc::from(id);
         let mut fresh_id = None;
         loop {

@@ -28,7 +28,7 @@ mod transaction;
 
 use std::time::Duration;
 
-use base::UnixMillis;
+use base::{HumanDuration, UnixMillis};
 
 pub use coordinator::TransactionDescription;
 pub(crate) use coordinator::Transactions;
@@ -83,8 +83,11 @@ pub enum TransactionError {
     #[error("a transactional id has 1 to {TRANSACTIONAL_ID_BYTES_MAX} bytes")]
     InvalidId,
     /// The time-out is not positive, or longer than allowed; the caller's fault.
-    #[error("a transaction's time-out is 1 ms to {} s", TIMEOUT_MAX.as_secs())]
-    InvalidTimeout,
+    #[error("a transaction's time-out is 1 ms to {}", HumanDuration(*max))]
+    InvalidTimeout {
+        /// The longest that is allowed.
+        max: Duration,
+    },
     /// Nobody has this transactional id.
     #[error("no producer has this transactional id")]
     UnknownId,
@@ -124,12 +127,16 @@ impl Phase {
 }
 
 /// Checks what a producer asks for when it introduces itself.
-pub(crate) fn check_init(id: &str, timeout: Duration) -> Result<(), TransactionError> {
+pub(crate) fn check_init(
+    id: &str,
+    timeout: Duration,
+    max: Duration,
+) -> Result<(), TransactionError> {
     if id.is_empty() || id.len() > TRANSACTIONAL_ID_BYTES_MAX {
         return Err(TransactionError::InvalidId);
     }
-    if timeout.is_zero() || timeout > TIMEOUT_MAX {
-        return Err(TransactionError::InvalidTimeout);
+    if timeout.is_zero() || timeout > max {
+        return Err(TransactionError::InvalidTimeout { max });
     }
     Ok(())
 }
@@ -138,9 +145,6 @@ pub(crate) fn check_init(id: &str, timeout: Duration) -> Result<(), TransactionE
 fn deadline(started: UnixMillis, timeout: Duration) -> UnixMillis {
     started + timeout
 }
-
-/// Longest time that a transaction may stay open: Kafka's `transaction.max.timeout.ms`.
-const TIMEOUT_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// Longest transactional id, in bytes: above any sane name, below what would bloat a frame.
 const TRANSACTIONAL_ID_BYTES_MAX: usize = 1_024;

@@ -172,7 +172,7 @@ impl Opening<'_> {
         }
         let (dir, config) = (self.folder.join("access"), self.config.streams.clone());
         let opened = blocking(move || {
-            let access = Arc::new(access::Access::open(&dir)?);
+            let access = Arc::new(opened_access(&dir)?);
             Security::of(&config, access)
         });
         let opened = opened.await?;
@@ -182,7 +182,7 @@ impl Opening<'_> {
 
     async fn access(&self) -> Result<Arc<access::Access>, Failure> {
         let dir = self.folder.join("access");
-        let opened = blocking(move || access::Access::open(&dir)).await?;
+        let opened = blocking(move || opened_access(&dir)).await?;
         opened.map(Arc::new).map_err(cannot_open("users and ACLs"))
     }
 
@@ -358,6 +358,12 @@ async fn blocking<T: Send + 'static>(
     tokio::task::spawn_blocking(work)
         .await
         .map_err(|error| Failure::because("opening a store failed", &error))
+}
+
+fn opened_access(dir: &Path) -> Result<access::Access, access::AccessError> {
+    let access = access::Access::open(dir)?;
+    streams::keep_acls(&access)?;
+    Ok(access)
 }
 
 fn cannot_open<E: std::error::Error + 'static>(what: &str) -> impl FnOnce(E) -> Failure {

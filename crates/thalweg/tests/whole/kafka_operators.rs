@@ -74,19 +74,30 @@ fn kafka_configs_shows_and_changes_topics_brokers_and_users() {
     on.up.cli_json(&["topics", "create", "kept"]);
     let altered = on.configs(
         "--alter --entity-type topics --entity-name kept --add-config \
-         retention.ms=60000,cleanup.policy=[compact,delete]",
+         retention.ms=60000,cleanup.policy=[compact,delete],compression.type=zstd",
     );
     check(&altered, &["Completed updating config for topic kept"]);
     let described = on.configs("--describe --entity-type topics --entity-name kept");
     check(
         &described,
-        &["retention.ms=60000", "cleanup.policy=compact,delete"],
+        &[
+            "retention.ms=60000",
+            "cleanup.policy=compact,delete",
+            "compression.type=zstd",
+        ],
     );
     on.configs("--alter --entity-type topics --entity-name kept --delete-config retention.ms");
     let described = on.configs("--describe --entity-type topics --entity-name kept");
     assert!(!described.contains("retention.ms=60000"), "{described}");
     let broker = on.configs("--describe --entity-type brokers --entity-name 1 --all");
-    check(&broker, &["default.replication.factor=1"]);
+    check(
+        &broker,
+        &[
+            "default.replication.factor=1",
+            "max.connections=10000",
+            "transaction.max.timeout.ms=900000",
+        ],
+    );
     let user = "--entity-type users --entity-name ann";
     on.configs(&format!(
         "--alter {user} --add-config SCRAM-SHA-256=[iterations=4096,password=pw]"

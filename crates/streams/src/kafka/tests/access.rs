@@ -1,5 +1,6 @@
 //! What callers may do: every API asks, ACLs and users are changed by the admin APIs.
 
+use std::path::Path;
 use std::sync::Arc;
 
 use access::{Access, Credential, Mechanism, Policy, Principal, ScramHash, UserChange};
@@ -23,27 +24,28 @@ use super::client::{Client, Server, batch, fetch, fetched, metadata, produce, wi
 
 /// A server that follows ACLs, where root may do everything and ann nothing.
 pub(super) async fn server() -> Server {
-    Server::start_secured(|folder| {
-        let access = Access::open(folder).unwrap();
-        for name in ["ann", "root"] {
-            let credential = Credential::of_password(ScramHash::Sha256, "pw", 4_096).unwrap();
-            let change = UserChange::Set(name.to_owned(), credential);
-            access.alter_users(&[change]).unwrap();
-        }
-        Security {
-            access: Some(Arc::new(access)),
-            sasl: Some(SaslSettings {
-                mechanisms: vec![Mechanism::Plain],
-                lifetime: None,
-            }),
-            authorization: Some(Policy {
-                super_users: vec![Principal::user("root")],
-                allow_if_no_acl: false,
-            }),
-            ..Security::default()
-        }
-    })
-    .await
+    Server::start_secured(guarded).await
+}
+
+fn guarded(folder: &Path) -> Security {
+    let access = Access::open(folder).unwrap();
+    for name in ["ann", "root"] {
+        let credential = Credential::of_password(ScramHash::Sha256, "pw", 4_096).unwrap();
+        let change = UserChange::Set(name.to_owned(), credential);
+        access.alter_users(&[change]).unwrap();
+    }
+    Security {
+        access: Some(Arc::new(access)),
+        sasl: Some(SaslSettings {
+            mechanisms: vec![Mechanism::Plain],
+            lifetime: None,
+        }),
+        authorization: Some(Policy {
+            super_users: vec![Principal::user("root")],
+            allow_if_no_acl: false,
+        }),
+        ..Security::default()
+    }
 }
 
 pub(super) async fn client(server: &Server, name: &str, password: &str) -> (Client, i16) {
@@ -263,6 +265,24 @@ async fn acls_open_what_they_say_and_nothing_else() {
         allow(4, "mine", 3),
     ] {
         assert_eq!(root.call(2, &bad).await.results[0].error_code, 42);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_address_of_ipv4_is_the_same_on_a_listener_of_ipv6() {
+    let Some(server) = Server::start_on_both(guarded).await else {
+        return;
+    };
+    let (mut root, _) = client(&server, "root", "pw").await;
+    let told = root.call(9, &metadata("t")).await;
+    assert_eq!(told.brokers[0].host.as_str(), "127.0.0.1");
+    for (host, code) in [("127.0.0.2", 29), ("127.0.0.1", 0)] {
+        let mut acl = allow(2, "t", 3);
+        acl.creations[0].host = text(host);
+        assert_eq!(root.call(2, &acl).await.results[0].error_code, 0);
+        let (mut ann, _) = client(&server, "ann", "pw").await;
+        assert_eq!(fetched(&ann.call(11, &fetch("t", 0, 0, 1)).await).0, code);
     }
     server.stop().await;
 }

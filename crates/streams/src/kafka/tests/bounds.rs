@@ -94,7 +94,7 @@ async fn a_partition_that_is_named_twice_is_not_looked_at() {
         .collect();
     assert_eq!(told, [(0, 42, -1), (1, 0, -1), (0, 42, -1)]);
     // Each by itself is found.
-    for (timestamp, expected) in [(-3, (0, RECORD_TIME_MS)), (0, (0, RECORD_TIME_MS))] {
+    for (timestamp, expected) in [(-3, (0, *RECORD_TIME_MS)), (0, (0, *RECORD_TIME_MS))] {
         let request = ListOffsetsRequest::default()
             .with_replica_id(BrokerId(-1))
             .with_topics(vec![topic(vec![asked(1, -1), asked(0, timestamp)])]);

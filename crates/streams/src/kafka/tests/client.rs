@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, LazyLock};
 
 use base::{ByteSize, Clock, ManualClock, SystemClock};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -39,6 +39,17 @@ impl Server {
         Server::open(security, |_| {}, Arc::new(SystemClock), None).await
     }
 
+    /// Likewise, for clients of IPv4 and IPv6 alike; none where there is no IPv6. Its address is of
+    /// IPv4.
+    pub(super) async fn start_on_both(security: impl FnOnce(&Path) -> Security) -> Option<Self> {
+        let listener = TcpListener::bind("[::]:0").await.ok()?;
+        let port = listener.local_addr().unwrap().port();
+        let clock = Arc::new(SystemClock);
+        let mut server = Server::open_at(listener, security, |_| {}, clock, None).await;
+        server.address = ([127, 0, 0, 1], port).into();
+        Some(server)
+    }
+
     /// Likewise, by a clock that stands still.
     pub(super) async fn start_at_rest(security: impl FnOnce(&Path) -> Security) -> Self {
         let clock = ManualClock::at(SystemClock.now());
@@ -72,6 +83,17 @@ impl Server {
         clock: Arc<dyn Clock>,
         disk: Option<&SimDisk>,
     ) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        Server::open_at(listener, security, settings, clock, disk).await
+    }
+
+    async fn open_at(
+        listener: TcpListener,
+        security: impl FnOnce(&Path) -> Security,
+        settings: impl FnOnce(&mut StreamsConfig),
+        clock: Arc<dyn Clock>,
+        disk: Option<&SimDisk>,
+    ) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let security = Arc::new(security(&dir.path().join("access")));
         let mut config = StreamsConfig {
@@ -87,7 +109,6 @@ impl Server {
             }
         };
         let (streams, _) = opened.unwrap();
-        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let shutdown = CancellationToken::new();
         let serving = tokio::spawn(super::super::serve_secured(
@@ -220,8 +241,8 @@ pub(super) fn batch(values: &[&str]) -> Bytes {
     let mut tail = BytesMut::new();
     tail.put_i16(0);
     tail.put_i32(count - 1);
-    tail.put_i64(RECORD_TIME_MS);
-    tail.put_i64(RECORD_TIME_MS);
+    tail.put_i64(*RECORD_TIME_MS);
+    tail.put_i64(*RECORD_TIME_MS);
     tail.put_i64(-1);
     tail.put_i16(-1);
     tail.put_i32(-1);
@@ -237,8 +258,8 @@ pub(super) fn batch(values: &[&str]) -> Bytes {
     batch.freeze()
 }
 
-/// When the tests' records were made: so late that no topic deletes them for their age.
-pub(super) const RECORD_TIME_MS: i64 = 4_000_000_000_000;
+/// When the tests' records were made.
+pub(super) static RECORD_TIME_MS: LazyLock<i64> = LazyLock::new(|| SystemClock.now().0);
 
 pub(super) fn varint(out: &mut BytesMut, value: i64) {
     let mut zigzag = ((value << 1) ^ (value >> 63)) as u64;

@@ -1,5 +1,8 @@
 //! Settings, partitions and deleted records over the wire.
 
+use std::time::Duration;
+
+use base::{Clock, SystemClock, UnixMillis};
 use kafka_protocol::messages::create_partitions_request::CreatePartitionsTopic;
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
 use kafka_protocol::messages::delete_records_request::{
@@ -14,6 +17,7 @@ use kafka_protocol::messages::*;
 use kafka_protocol::protocol::StrBytes;
 
 use super::client::{Client, Server, batch, fetch, fetched, metadata, produce, wire};
+use crate::Record;
 
 fn text(text: &'static str) -> StrBytes {
     StrBytes::from_static_str(text)
@@ -75,6 +79,47 @@ async fn settings_are_told_with_where_they_come_from() {
         0
     );
     assert_eq!(config(&mut client, "retention.ms").await.config_source, 5);
+    // As MirrorMaker copies a topic's settings: what is at its default there is taken back here.
+    let copied = [
+        ("retention.ms", 0, Some("8")),
+        ("local.retention.ms", 1, None),
+        ("follower.only.setting", 1, None),
+    ];
+    assert_eq!(alter(&mut client, 2, "t", &copied).await, 0);
+    let retention = config(&mut client, "retention.ms").await;
+    assert_eq!(retention.value.as_deref(), Some("8"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_node_tells_its_bounds_and_keeps_to_them() {
+    let server = Server::start_with(|config| {
+        config.connections_max = 2;
+        config.transaction_timeout_max.0 = Duration::from_secs(3_600);
+    })
+    .await;
+    let mut client = Client::connect(&server).await;
+    let resource = DescribeConfigsResource::default()
+        .with_resource_type(4)
+        .with_resource_name(text("1"))
+        .with_configuration_keys(None);
+    let asked = DescribeConfigsRequest::default().with_resources(vec![resource]);
+    let told = client.call(4, &asked).await.results.remove(0).configs;
+    let value = |name: &str| {
+        let found = told.iter().find(|config| config.name.as_str() == name);
+        found.unwrap().value.clone().unwrap().to_string()
+    };
+    assert_eq!(value("max.connections"), "2");
+    assert_eq!(value("transaction.max.timeout.ms"), "3600000");
+    for (timeout_ms, code) in [(3_600_000, 0), (3_600_001, 50)] {
+        let asked = InitProducerIdRequest::default()
+            .with_transactional_id(Some(TransactionalId(text("flink"))))
+            .with_transaction_timeout_ms(timeout_ms);
+        assert_eq!(client.call(4, &asked).await.error_code, code);
+    }
+    let mut second = Client::connect(&server).await;
+    assert!(second.is_served().await);
+    assert!(Client::connect(&server).await.is_closed().await);
     server.stop().await;
 }
 
@@ -144,6 +189,32 @@ async fn a_topic_bounds_its_batches_and_may_stamp_them() {
         crc32c::crc32c(&records[21..]).to_be_bytes(),
         records[17..21]
     );
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_topic_packs_its_batches_and_bounds_their_times() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    let changes = [
+        ("compression.type", 0, Some("zstd")),
+        ("message.timestamp.before.max.ms", 0, Some("60000")),
+    ];
+    assert_eq!(alter(&mut client, 2, "t", &changes).await, 0);
+    let records = |age_ms| {
+        let now = SystemClock.now().0 - age_ms;
+        crate::batch::build(&[Record::of_value("v")], UnixMillis(now), None).unwrap()
+    };
+    for (age_ms, code) in [(0, 0), (61_000, 32), (-3_700_000, 32)] {
+        let answer = client.call(9, &produce("t", 0, -1, records(age_ms))).await;
+        let told = &answer.responses[0].partition_responses[0];
+        assert_eq!(told.error_code, code);
+        assert_eq!(told.error_message.is_some(), code != 0);
+    }
+    let (_, records) = fetched(&client.call(11, &fetch("t", 0, 0, 1 << 20)).await);
+    let header = crate::batch::BatchHeader::check(&records).unwrap();
+    assert_eq!((header.codec(), header.record_count), (4, 1));
     server.stop().await;
 }
 

@@ -188,7 +188,7 @@ async fn people_see_transactions_and_producers() {
         (active.producer_id.0, active.current_txn_start_offset),
         (id, 0)
     );
-    assert_eq!(active.last_timestamp, RECORD_TIME_MS);
+    assert_eq!(active.last_timestamp, *RECORD_TIME_MS);
     // What hangs is ended by hand, as often as one likes.
     let topics = WritableTxnMarkerTopic::default()
         .with_name(wire("t"))

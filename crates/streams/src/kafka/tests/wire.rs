@@ -223,7 +223,7 @@ async fn offsets_are_listed_by_place_and_by_time() {
     client
         .call(9, &produce("t", 0, -1, batch(&["a", "b", "c"])))
         .await;
-    let time = RECORD_TIME_MS;
+    let time = *RECORD_TIME_MS;
     for (asked, offset, at) in [
         (-1, 3, -1),
         (-2, 0, -1),
