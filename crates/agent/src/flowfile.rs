@@ -153,6 +153,9 @@ impl Weight {
     }
 }
 
+/// The attribute that names a FlowFile's content; where there is none, its uuid does.
+pub(crate) const FILENAME: &str = "filename";
+
 /// Writes the FlowFile's uuid: version 8, made of the repository's own bits and its number.
 pub(crate) fn uuid(namespace: u64, id: FlowFileId) -> impl fmt::Display {
     let high = (namespace & !0xf000) | 0x8000;

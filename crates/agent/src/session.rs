@@ -7,6 +7,7 @@
 
 mod commit;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +21,7 @@ use parking_lot::Mutex;
 use crate::content::{Claim, Content, ContentReader, ContentWriter, NoRoom};
 use crate::engine::Node;
 use crate::expression::Scope;
-use crate::flowfile::{Attributes, FlowFile, FlowFileId, Weight};
+use crate::flowfile::{Attributes, FILENAME, FlowFile, FlowFileId, Weight};
 use crate::limits::{
     CLAIM_BYTES_MAX, CONTENT_PIECE_BYTES, CONTENT_READ_BYTES_MAX, CONTENT_VIEWS_MAX,
     PROCESSOR_STATE_BYTES_MAX, SESSION_ATTRIBUTE_BYTES_MAX, SESSION_CONTENT_BYTES_MAX,
@@ -404,6 +405,23 @@ impl<'n> ProcessSession<'n> {
     /// A FlowFile's uuid.
     pub fn uuid(&self, flow_file: &FlowFile) -> String {
         crate::flowfile::uuid(self.repository.namespace(), flow_file.id).to_string()
+    }
+
+    /// What names a FlowFile's content: its attribute `filename`, else its uuid.
+    pub fn filename<'f>(&self, flow_file: &'f FlowFile) -> Cow<'f, str> {
+        match flow_file.attributes.get(FILENAME) {
+            Some(name) => Cow::Borrowed(name),
+            None => Cow::Owned(self.uuid(flow_file)),
+        }
+    }
+
+    /// A FlowFile's attributes as others are told them, always with a `filename`.
+    pub fn all_attributes(&self, flow_file: &FlowFile) -> Arc<Attributes> {
+        let mut all = Arc::clone(&flow_file.attributes);
+        if all.get(FILENAME).is_none() {
+            Arc::make_mut(&mut all).set(FILENAME, self.uuid(flow_file));
+        }
+        all
     }
 
     /// Sends a FlowFile on, by the index of the relationship.

@@ -6,6 +6,7 @@
 
 use super::is_true;
 use crate::expression::{Frame, Value};
+use crate::flowfile::FILENAME;
 use crate::patterns::Pattern;
 
 /// Where the values come from.
@@ -90,10 +91,11 @@ impl Source {
                     return Ok(Vec::new());
                 };
                 let mut values = Vec::new();
-                for (name, value) in attributes.iter() {
+                let own = attributes.get(FILENAME).is_none().then_some(FILENAME);
+                for name in attributes.iter().map(|(name, _)| name).chain(own) {
                     for pattern in all() {
                         if pattern.is_match(name)? {
-                            values.push(Value::Text(value.to_owned()));
+                            values.push(frame.scope.attribute(name));
                             break;
                         }
                     }

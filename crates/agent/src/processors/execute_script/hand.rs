@@ -15,7 +15,7 @@ use mlua::{AnyUserData, Error, Lua, LuaString, UserData, UserDataMethods, UserDa
 use parking_lot::Mutex;
 
 use crate::content::{Content, ContentReader};
-use crate::flowfile::{Attributes, FlowFile};
+use crate::flowfile::{Attributes, FILENAME, FlowFile};
 use crate::limits::{
     CONTENT_PIECE_BYTES, CONTENT_READ_BYTES_MAX, SCRIPT_ATTRIBUTE_BYTES_MAX,
     SCRIPT_STREAMS_DEPTH_MAX, SESSION_FLOW_FILES_MAX,
@@ -285,7 +285,7 @@ impl Held {
         self.flow_file()?;
         Ok(match self.attributes.get(name) {
             Some(value) => value,
-            None if name == "uuid" => &self.uuid,
+            None if matches!(name, "uuid" | FILENAME) => &self.uuid,
             None => "",
         })
     }

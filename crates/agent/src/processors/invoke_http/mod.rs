@@ -147,7 +147,7 @@ impl InvokeHttp {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(format!("'{url}' is neither http:// nor https://"));
         }
-        let mut headers = self.headers(flow_file.attributes())?;
+        let mut headers = self.headers(&session.all_attributes(flow_file))?;
         if self.has_date {
             let now = std::time::UNIX_EPOCH + Duration::from_millis(session.now().0.max(0) as u64);
             if let Ok(date) = HeaderValue::from_str(&httpdate::fmt_http_date(now)) {

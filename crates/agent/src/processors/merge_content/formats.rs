@@ -97,8 +97,8 @@ pub(super) fn stream(
     flow_files: &[FlowFile],
 ) -> Result<Content, ProcessorError> {
     let headers = flow_files.iter().map(|flow_file| {
-        let attributes = flow_file.attributes().iter();
-        flow_file_stream::header(attributes, flow_file.size())
+        let attributes = session.all_attributes(flow_file);
+        flow_file_stream::header(attributes.iter(), flow_file.size())
     });
     between(session, headers.collect(), flow_files, Vec::new())
 }

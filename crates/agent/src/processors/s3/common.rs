@@ -6,7 +6,7 @@ use std::time::Duration;
 use crate::expression::Expression;
 use crate::flowfile::FlowFile;
 use crate::object_storage::s3::{Bucket, Credentials};
-use crate::processors::object_storage::{PROXY, client, filename, text_alone, text_of};
+use crate::processors::object_storage::{PROXY, client, text_alone, text_of};
 use crate::processors::{Expressions, PropertyKind, Settings, Shape};
 use crate::services::{AwsCredentials, ProxyConfiguration, ProxyType};
 use crate::session::ProcessSession;
@@ -152,10 +152,10 @@ impl Way {
         let name = text_of(Some(&self.bucket_name), session, flow_file)?;
         let mut key = text_of(self.key.as_ref(), session, flow_file)?;
         if key.is_empty() {
-            key = filename(flow_file);
+            key = session.filename(flow_file).into_owned();
         }
         if name.is_empty() || key.is_empty() {
-            return Err("Bucket or Object Key is empty and there is no filename".to_owned());
+            return Err("Bucket or Object Key and filename are empty".to_owned());
         }
         Ok((self.named(name), key))
     }

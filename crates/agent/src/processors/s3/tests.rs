@@ -346,6 +346,16 @@ fn each_object_is_listed_once_over_pages_and_crashes() {
 }
 
 #[test]
+fn an_object_that_nothing_names_is_called_by_the_uuid() {
+    let (peer, store) = server();
+    let mut put = rig("PutS3Object", &peer, SECRET, &[]);
+    put.put(&[], "x");
+    put.run();
+    let key = format!("/box/{}", put.one("success").uuid);
+    assert!(store.lock().objects.contains_key(&key));
+}
+
+#[test]
 fn keys_come_from_the_service_too() {
     let (peer, _) = server();
     let endpoint = format!("http://{}", peer.address());
