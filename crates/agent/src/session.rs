@@ -191,7 +191,14 @@ impl<'n> ProcessSession<'n> {
 
     /// Makes a FlowFile without content that comes from others: one of several pieces of one, or
     /// what several were put together to.
-    pub fn create_child(&mut self, parents: &[&FlowFile], attributes: Arc<Attributes>) -> FlowFile {
+    pub fn create_child(
+        &mut self,
+        parents: &[&FlowFile],
+        mut attributes: Arc<Attributes>,
+    ) -> FlowFile {
+        if let Some(first) = parents.first() {
+            first.write_down(&mut attributes);
+        }
         let flow_file = self.new_flow_file(attributes, Content::default());
         let kind = match parents {
             [_] => EventKind::Fork,
@@ -329,7 +336,9 @@ impl<'n> ProcessSession<'n> {
         flow_file: &mut FlowFile,
         content: Content,
     ) -> Result<(), ProcessorError> {
-        flow_file.content = self.compact(content)?;
+        let content = self.compact(content)?;
+        flow_file.attributes = flow_file.all_attributes();
+        flow_file.content = content;
         self.note(flow_file, EventKind::ContentModified, "");
         Ok(())
     }
@@ -379,7 +388,11 @@ impl<'n> ProcessSession<'n> {
     }
 
     /// Replaces a FlowFile's attributes.
-    pub fn set_attributes(&mut self, flow_file: &mut FlowFile, attributes: Arc<Attributes>) {
+    pub fn set_attributes(&mut self, flow_file: &mut FlowFile, mut attributes: Arc<Attributes>) {
+        // They may be older than its content.
+        if !flow_file.attributes.has_origin() {
+            flow_file.write_down(&mut attributes);
+        }
         flow_file.attributes = attributes;
         self.is_dirty = true;
         self.note(flow_file, EventKind::AttributesModified, "");
@@ -409,15 +422,13 @@ impl<'n> ProcessSession<'n> {
 
     /// What names a FlowFile's content: its attribute `filename`, else its uuid.
     pub fn filename<'f>(&self, flow_file: &'f FlowFile) -> Cow<'f, str> {
-        match flow_file.attributes.get(FILENAME) {
-            Some(name) => Cow::Borrowed(name),
-            None => Cow::Owned(self.uuid(flow_file)),
-        }
+        let name = flow_file.attribute(FILENAME);
+        name.unwrap_or_else(|| Cow::Owned(self.uuid(flow_file)))
     }
 
     /// A FlowFile's attributes as others are told them, always with a `filename`.
     pub fn all_attributes(&self, flow_file: &FlowFile) -> Arc<Attributes> {
-        let mut all = Arc::clone(&flow_file.attributes);
+        let mut all = flow_file.all_attributes();
         if all.get(FILENAME).is_none() {
             Arc::make_mut(&mut all).set(FILENAME, self.uuid(flow_file));
         }

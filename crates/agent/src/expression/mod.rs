@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 
 use base::UnixMillis;
 
-use crate::flowfile::{Attributes, FILENAME, FlowFile};
+use crate::flowfile::{Attributes, FILENAME, FRAGMENT_OFFSET, FlowFile};
 use crate::limits::{EXPRESSION_RESULT_BYTES_MAX, EXPRESSION_STRINGS_DEPTH_MAX};
 
 pub use functions::{FUNCTIONS, Function};
@@ -34,7 +34,7 @@ pub struct Expression {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Purity {
     Never,
-    /// If they name the content.
+    /// If they name the content, not where it lies.
     Named,
     Always,
 }
@@ -175,7 +175,7 @@ impl Expression {
     pub fn is_pure(&self, attributes: &Attributes) -> bool {
         match self.purity {
             Purity::Never => false,
-            Purity::Named => attributes.get(FILENAME).is_some(),
+            Purity::Named => attributes.get(FILENAME).is_some() && !attributes.has_origin(),
             Purity::Always => true,
         }
     }
@@ -218,7 +218,7 @@ fn least(all: impl Iterator<Item = Purity>) -> Purity {
 
 fn purity_of(attribute: &str) -> Purity {
     match attribute {
-        FILENAME => Purity::Named,
+        FILENAME | FRAGMENT_OFFSET => Purity::Named,
         "uuid" | "fileSize" | "entryDate" | "lineageStartDate" => Purity::Never,
         _ => Purity::Always,
     }
@@ -351,6 +351,9 @@ impl Scope<'_> {
             return Value::Text(value.to_owned());
         }
         if let Some((flow_file, namespace)) = self.flow_file {
+            if let Some(value) = flow_file.own_attribute(name) {
+                return Value::Text(value);
+            }
             match name {
                 "uuid" | FILENAME => {
                     let uuid = crate::flowfile::uuid(namespace, flow_file.id());

@@ -93,7 +93,7 @@ fn pieces_that_do_not_follow_fail() {
     let out = rig.one("success");
     assert_eq!(
         (out.text(), out.attribute("filename")),
-        ("<1>abc", "a.0-6.log")
+        ("<1>abc", "a.0-5.log")
     );
     put(&mut rig, "10", "<3>");
     let out = rig.one("success");

@@ -22,7 +22,10 @@ use super::{
 use crate::bulletins::Level;
 use crate::content::Content;
 use crate::engine::Context;
-use crate::flowfile::{FlowFile, FlowFileId};
+use crate::flowfile::{
+    FILENAME, FRAGMENT_BASE_NAME, FRAGMENT_OFFSET, FRAGMENT_POST_NAME, FlowFile, FlowFileId,
+    fragment_name,
+};
 use crate::limits::{CONTENT_READ_BYTES_MAX, DEFRAGMENT_KEPT_MAX};
 use crate::patterns::ContentPattern;
 use crate::session::ProcessSession;
@@ -68,7 +71,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         },
     ],
     writes: &[AttributeKind::new(
-        "TextFragmentAttribute.offset",
+        FRAGMENT_OFFSET,
         "Where in its source the text begins, where the pieces say so.",
     )],
     input: Input::Required,
@@ -333,13 +336,10 @@ fn send(
     if let Some(offset) = offset_of(first) {
         let offset = offset + skip;
         let changed = Arc::make_mut(&mut attributes);
-        changed.set(OFFSET, offset.to_string());
+        changed.set(FRAGMENT_OFFSET, offset.to_string());
         let part = |name: &str| first.attributes().get(name);
-        let names =
-            part("TextFragmentAttribute.base_name").zip(part("TextFragmentAttribute.post_name"));
-        if let Some((base, post)) = names {
-            let end = offset + content.len();
-            changed.set("filename", format!("{base}.{offset}-{end}.{post}"));
+        if let Some((base, post)) = part(FRAGMENT_BASE_NAME).zip(part(FRAGMENT_POST_NAME)) {
+            changed.set(FILENAME, fragment_name(base, post, offset, content.len()));
         }
     }
     let mut child = session.create_child(parents, attributes);
@@ -349,7 +349,7 @@ fn send(
 }
 
 fn offset_of(flow_file: &FlowFile) -> Option<u64> {
-    flow_file.attributes().get(OFFSET)?.parse().ok()
+    flow_file.attribute(FRAGMENT_OFFSET)?.parse().ok()
 }
 
 /// Rests as the processor's state: a line of id, place and source for each.
@@ -401,9 +401,6 @@ impl Processor for DefragmentText {
 
 const SUCCESS: usize = 0;
 const FAILURE: usize = 1;
-
-/// Where a piece begins in its source, as MiNiFi's TailFile tells it.
-const OFFSET: &str = "TextFragmentAttribute.offset";
 
 /// FlowFiles taken in one commit, and bytes of them.
 const BATCH: usize = 1_000;

@@ -6,7 +6,7 @@
 
 use super::is_true;
 use crate::expression::{Frame, Value};
-use crate::flowfile::FILENAME;
+use crate::flowfile::OWN;
 use crate::patterns::Pattern;
 
 /// Where the values come from.
@@ -91,7 +91,8 @@ impl Source {
                     return Ok(Vec::new());
                 };
                 let mut values = Vec::new();
-                let own = attributes.get(FILENAME).is_none().then_some(FILENAME);
+                let own = OWN.iter().copied();
+                let own = own.filter(|name| attributes.get(name).is_none());
                 for name in attributes.iter().map(|(name, _)| name).chain(own) {
                     for pattern in all() {
                         if pattern.is_match(name)? {
@@ -100,6 +101,7 @@ impl Source {
                         }
                     }
                 }
+                values.retain(|value| *value != Value::Null);
                 Ok(values)
             }
             Kind::Delineated => {

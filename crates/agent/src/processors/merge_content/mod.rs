@@ -217,20 +217,20 @@ impl MergeContent {
 
     /// Puts a FlowFile into its bin; it comes back when it belongs nowhere.
     fn add(&mut self, session: &mut ProcessSession<'_>, flow_file: FlowFile) -> Option<FlowFile> {
-        let attribute = |name: &str| flow_file.attributes().get(name);
+        let attribute = |name: &str| flow_file.attribute(name);
         let (group, whole) = if self.defragments {
             let count = attribute(COUNT).and_then(|text| text.parse().ok());
             let index = index_of(&flow_file);
             match (attribute(IDENTIFIER), count, index) {
                 (Some(identifier), Some(count), Some(_)) if count > 0 => {
-                    (identifier.to_owned(), Some(count))
+                    (identifier.into_owned(), Some(count))
                 }
                 _ => return Some(flow_file),
             }
         } else {
             let correlation = self.correlation.as_deref();
             let value = correlation.and_then(attribute);
-            (value.unwrap_or_default().to_owned(), None)
+            (value.unwrap_or_default().into_owned(), None)
         };
         let bytes = flow_file.size();
         session.keep(std::slice::from_ref(&flow_file));
