@@ -54,8 +54,9 @@ pub(super) fn check(
     for connection in &mut connections {
         check_source(connection, &processors, problems);
     }
+    let mut notes = raw.notes;
     for processor in &processors {
-        check_wiring(processor, &connections, problems);
+        check_wiring(processor, &connections, problems, &mut notes);
     }
     Flow {
         id: raw.id,
@@ -63,7 +64,7 @@ pub(super) fn check(
         services,
         processors,
         connections,
-        notes: raw.notes,
+        notes,
     }
 }
 
@@ -313,15 +314,17 @@ fn check_source(
     }
 }
 
+/// What is not wired is a note, as it may never be needed; a session that needs it fails.
 fn check_wiring(
     processor: &ProcessorDefinition,
     connections: &[ConnectionDefinition],
     problems: &mut Problems,
+    notes: &mut Problems,
 ) {
     let known = processor.relationships();
     for relationship in &processor.auto_terminated {
         if !known.contains(relationship) {
-            problems.add(
+            notes.add(
                 &processor.path,
                 format!(
                     "auto-terminates '{relationship}', which {} does not have; it has: {}",
@@ -336,7 +339,7 @@ fn check_wiring(
             .iter()
             .any(|c| c.source == processor.id && c.relationships.contains(relationship));
         if !is_connected && !processor.auto_terminated.contains(relationship) {
-            problems.add(
+            notes.add(
                 &processor.path,
                 format!("relationship '{relationship}' is neither connected nor auto-terminated"),
             );
@@ -351,7 +354,7 @@ fn check_wiring(
             );
         }
         Input::Required if !has_input => {
-            problems.add(
+            notes.add(
                 &processor.path,
                 format!("{} needs an incoming connection", processor.kind.name),
             );

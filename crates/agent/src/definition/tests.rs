@@ -268,11 +268,6 @@ fn bad_settings_of_components_are_errors_and_not_zero() {
             "there is no parameter provider 'GuessingProvider'",
         ),
         (
-            "auto-terminated relationships list: [success]",
-            "yield period: 1 sec",
-            "relationship 'success' is neither connected nor auto-terminated",
-        ),
-        (
             "Connections:",
             "Controller Services: [{name: ssl, class: SSLContest}]\nConnections:",
             "Controller Services[0] 'ssl': there is no controller service 'SSLContest'",
@@ -494,6 +489,27 @@ fn what_json_carries_beyond_a_flow_is_noted_with_its_path() {
         "rootGroup / colour: is not known",
         "processors[0] 'p' / shape: is not known",
         "'p' / scheduledState: 'DISABLED' has no effect here",
+    ] {
+        assert!(notes.contains(note), "{notes}");
+    }
+}
+
+#[test]
+fn what_is_not_wired_is_noted() {
+    let flow = Flow::parse(
+        "
+MiNiFi Config Version: 3
+Flow Controller: {name: loose}
+Processors:
+- {name: route, class: RouteOnAttribute, auto-terminated relationships list: [success, unmatched]}
+",
+    )
+    .unwrap_or_else(|problems| panic!("{problems}"));
+    let notes = flow.notes.to_string();
+    for note in [
+        "'route': auto-terminates 'success', which RouteOnAttribute does not have",
+        "'route': relationship 'failure' is neither connected nor auto-terminated",
+        "'route': RouteOnAttribute needs an incoming connection",
     ] {
         assert!(notes.contains(note), "{notes}");
     }
