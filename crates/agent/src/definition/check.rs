@@ -148,6 +148,7 @@ fn processor_of(
         }
     };
     let scheduling = scheduling(&raw, kind, problems);
+    name_properties(kind.properties, &mut raw.properties);
     let place = (raw.group_id.as_str(), raw.path.as_str());
     resolver.resolve(kind.properties, &mut raw.properties, place, problems);
     check_properties(
@@ -213,6 +214,20 @@ fn scheduling(raw: &RawProcessor, kind: &ProcessorKind, problems: &mut Problems)
                 format!("'{other}' is none of TIMER_DRIVEN, EVENT_DRIVEN, CRON_DRIVEN"),
             );
             Scheduling::EventDriven
+        }
+    }
+}
+
+/// Calls properties as the table does.
+fn name_properties(table: &[PropertyKind], properties: &mut [(String, String)]) {
+    for known in table {
+        let Some(also) = known.also else {
+            continue;
+        };
+        if !properties.iter().any(|(name, _)| name == known.name)
+            && let Some((name, _)) = properties.iter_mut().find(|(name, _)| name == also)
+        {
+            known.name.clone_into(name);
         }
     }
 }

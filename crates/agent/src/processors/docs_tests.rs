@@ -62,10 +62,10 @@ fn describe(out: &mut String, kind: &ProcessorKind) {
         out.push_str("\n| property | default | values | meaning |\n| --- | --- | --- | --- |\n");
     }
     for property in kind.properties {
-        let name = if property.required {
-            format!("**{}**", property.name)
-        } else {
-            property.name.to_owned()
+        let name = match (property.required, property.also) {
+            (true, _) => format!("**{}**", property.name),
+            (false, Some(also)) => format!("{} (or {also})", property.name),
+            (false, None) => property.name.to_owned(),
         };
         let default = property.default.map_or(String::new(), code);
         let meaning = cell(property.description);

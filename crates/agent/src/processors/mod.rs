@@ -119,6 +119,8 @@ pub struct ProcessorKind {
 pub struct PropertyKind {
     /// As flows write it.
     pub name: &'static str,
+    /// Another name that flows may write.
+    pub also: Option<&'static &'static str>,
     /// What it means, for people.
     pub description: &'static str,
     /// The value when the flow sets none.
@@ -458,6 +460,7 @@ impl PropertyKind {
     pub const fn new(name: &'static str, description: &'static str) -> Self {
         PropertyKind {
             name,
+            also: None,
             description,
             default: None,
             required: false,
@@ -466,6 +469,12 @@ impl PropertyKind {
             expressions: Expressions::None,
             is_sensitive: false,
         }
+    }
+
+    /// The same, which flows may call by another name too.
+    pub const fn also(mut self, name: &'static &'static str) -> Self {
+        self.also = Some(name);
+        self
     }
 
     /// The same, with a default.
