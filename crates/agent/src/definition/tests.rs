@@ -1,7 +1,10 @@
 //! Flows in both formats, and what is said about bad ones.
 
+use base::UnixMillis;
+
 use super::*;
 use crate::bulletins::Level;
+use crate::processors::Settings;
 
 /// A flow without what only one format can spell, ids made alike where `by_name` says so.
 fn bare(text: &str, by_name: bool) -> Flow {
@@ -513,6 +516,26 @@ Processors:
     ] {
         assert!(notes.contains(note), "{notes}");
     }
+}
+
+/// Flows of `tests/flows/exported`, with each property that a designer writes, at its default.
+#[test]
+fn exported_flows_are_read_unchanged() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/flows/exported");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let flow = Flow::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        assert_eq!(flow.notes, Problems::default(), "{}", path.display());
+        for processor in &flow.processors {
+            let settings = Settings::new(UnixMillis(0), processor);
+            let made = (processor.kind.make)(&settings);
+            made.unwrap_or_else(|error| panic!("{}: {error}", processor.name));
+        }
+        count += 1;
+    }
+    assert_eq!(count, 4);
 }
 
 #[test]

@@ -69,6 +69,7 @@ mod split_text;
 #[cfg(feature = "sql")]
 mod sql;
 mod tail_file;
+mod tls_files;
 mod unpack_content;
 mod update_attribute;
 
@@ -150,6 +151,8 @@ pub enum Shape {
     Duration,
     /// A size, `512 KB`.
     Size,
+    /// A size a second, `512 KB/s`.
+    Speed,
     /// The name or id of a controller service that provides this role.
     Service(&'static str),
 }
@@ -541,6 +544,8 @@ impl PropertyKind {
             Shape::Duration => "duration: write a number and ms, sec, min or hour".to_owned(),
             Shape::Size if crate::units::size(value).is_some() => return Ok(()),
             Shape::Size => "size: write a number and B, KB, MB or GB".to_owned(),
+            Shape::Speed if crate::units::speed(value).is_some() => return Ok(()),
+            Shape::Speed => "speed: write a number and B/s, KB/s, MB/s or GB/s".to_owned(),
         };
         Err(format!("'{value}' is no {expected}"))
     }

@@ -39,6 +39,13 @@ const CREDENTIALS_SERVICE: PropertyKind = PropertyKind::new(
 )
 .shape(Shape::Service("AWSCredentialsService"));
 
+const DEFAULT_CREDENTIALS: PropertyKind = PropertyKind::new(
+    "Use Default Credentials",
+    "Whether the environment is asked for keys when none are set; see AWSCredentialsService.",
+)
+.default("false")
+.shape(Shape::Flag);
+
 const REGION: PropertyKind = PropertyKind::new("Region", "The region of the bucket.")
     .default("us-west-2")
     .required();
@@ -76,11 +83,12 @@ const PROXY_PASSWORD: PropertyKind = PropertyKind::new("Proxy Password", "That u
     .sensitive();
 
 /// Who asks, where and by which way: properties that every processor of object storage has last.
-pub(super) const ACCOUNT: [PropertyKind; 13] = [
+pub(super) const ACCOUNT: [PropertyKind; 14] = [
     ACCESS_KEY,
     SECRET_KEY,
     CREDENTIALS_FILE,
     CREDENTIALS_SERVICE,
+    DEFAULT_CREDENTIALS,
     REGION,
     TIMEOUT,
     ENDPOINT,
@@ -115,7 +123,7 @@ impl Way {
         let service = settings.service::<AwsCredentials>("AWS Credentials Provider service")?;
         let found = match service {
             Some(found) => Some(AwsCredentials::clone(&found)),
-            None => AwsCredentials::read(settings, false)?,
+            None => AwsCredentials::read(settings, settings.flag("Use Default Credentials")?)?,
         };
         let wait = settings.duration("Communications Timeout")?;
         let client = client(settings, wait, proxy(settings)?)?;
@@ -130,7 +138,10 @@ impl Way {
                 name: String::new(),
                 region: settings.needed("Region")?,
                 endpoint: settings.text("Endpoint Override URL")?,
-                is_virtual: settings.flag("Use Virtual Addressing")?,
+                is_virtual: match settings.text("Use Path Style Access")?.as_deref() {
+                    Some(is_path) => is_path != "true",
+                    None => settings.flag("Use Virtual Addressing")?,
+                },
                 credentials: found.map(|found| Credentials {
                     access_key: found.access_key,
                     secret_key: found.secret_key,
