@@ -44,7 +44,7 @@ use crate::definition::ServiceDefinition;
 use crate::processors::{Dynamic, PropertyKind, Settings, Shape};
 use crate::record_sets;
 
-pub use aws_credentials::AwsCredentials;
+pub(crate) use aws_credentials::aws_source;
 #[cfg(feature = "sql")]
 pub(crate) use database::ROLE as DATABASE_ROLE;
 pub use proxy_configuration::{ProxyConfiguration, ProxyType};

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::expression::Expression;
 use crate::flowfile::FlowFile;
-use crate::object_storage::s3::{Bucket, Credentials};
+use crate::object_storage::s3::{Bucket, Identity};
 use crate::processors::object_storage::{PROXY, client, text_alone, text_of};
 use crate::processors::{Expressions, PropertyKind, Settings, Shape};
-use crate::services::{AwsCredentials, ProxyConfiguration, ProxyType};
+use crate::services::{ProxyConfiguration, ProxyType, aws_source};
 use crate::session::ProcessSession;
 
 pub(super) const KEY: PropertyKind = PropertyKind::new(
@@ -41,7 +41,7 @@ const CREDENTIALS_SERVICE: PropertyKind = PropertyKind::new(
 
 const DEFAULT_CREDENTIALS: PropertyKind = PropertyKind::new(
     "Use Default Credentials",
-    "Whether the environment is asked for keys when none are set; see AWSCredentialsService.",
+    "Whether AWS's default chain is asked for keys when none are set; see AWSCredentialsService.",
 )
 .default("false")
 .shape(Shape::Flag);
@@ -120,10 +120,10 @@ pub(super) struct Way {
 impl Way {
     /// Reads the properties above.
     pub(super) fn new(settings: &Settings<'_>, has_key: bool) -> Result<Self, String> {
-        let service = settings.service::<AwsCredentials>("AWS Credentials Provider service")?;
-        let found = match service {
-            Some(found) => Some(AwsCredentials::clone(&found)),
-            None => AwsCredentials::read(settings, settings.flag("Use Default Credentials")?)?,
+        let service = settings.service::<Identity>("AWS Credentials Provider service")?;
+        let identity = match service {
+            Some(identity) => Some(identity),
+            None => aws_source(settings)?.map(|source| Arc::new(Identity::new(source))),
         };
         let wait = settings.duration("Communications Timeout")?;
         let client = client(settings, wait, proxy(settings)?)?;
@@ -142,11 +142,7 @@ impl Way {
                     Some(is_path) => is_path != "true",
                     None => settings.flag("Use Virtual Addressing")?,
                 },
-                credentials: found.map(|found| Credentials {
-                    access_key: found.access_key,
-                    secret_key: found.secret_key,
-                    session_token: found.session_token,
-                }),
+                identity,
                 requester_pays: false,
             },
             bucket_name: settings.expression("Bucket")?.ok_or("Bucket is empty")?,
