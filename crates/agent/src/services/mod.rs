@@ -31,6 +31,7 @@ mod gcp_credentials;
 mod proxy_configuration;
 mod ssl_context;
 mod state_storage;
+mod update_policy;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -49,6 +50,7 @@ pub(crate) use aws_credentials::aws_source;
 pub(crate) use database::ROLE as DATABASE_ROLE;
 pub use proxy_configuration::{ProxyConfiguration, ProxyType};
 pub use ssl_context::{ClientAuthentication, SslContext, SslFiles};
+pub(crate) use update_policy::UpdatePolicy;
 
 /// What a controller service is.
 pub struct ServiceKind {
@@ -78,6 +80,7 @@ pub const SERVICES: &[&ServiceKind] = &[
     &gcp_credentials::KIND,
     #[cfg(feature = "sql")]
     &database::ODBC,
+    &update_policy::KIND,
     &state_storage::PERSISTENT,
     &state_storage::ROCKS_DB,
     &state_storage::VOLATILE,
