@@ -47,8 +47,8 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
             .allowed(&["Start of Message", "End of Message"]),
         PropertyKind::new(
             "Max Buffer Age",
-            "What waits for so long goes on as it is: to 'success' where the pattern is at the \
-             start, else to 'failure'.",
+            "What waits for so long, or until another file of its name begins, goes on as it is: \
+             to 'success' where the pattern is at the start, else to 'failure'.",
         )
         .default("10 min")
         .shape(Shape::Duration),
@@ -165,7 +165,7 @@ impl DefragmentText {
                 context.post(Level::Warning, "more text waits than is allowed");
                 self.flush(session, &source, FAILURE)?;
             } else if now.since(waiting.since) >= self.age_max {
-                let to = if self.is_at_start { SUCCESS } else { FAILURE };
+                let to = self.end_of_wait(true);
                 self.flush(session, &source, to)?;
             }
         }
@@ -189,13 +189,16 @@ impl DefragmentText {
         if let Some(waiting) = self.waiting.get(&source)
             && waiting.next_offset() != offset_of(&flow_file)
         {
-            context.post(
-                Level::Warning,
-                "a piece of text does not follow the one before",
-            );
-            self.flush(session, &source, FAILURE)?;
-            session.transfer(flow_file, FAILURE);
-            return Ok(());
+            let begins_anew = offset_of(&flow_file) == Some(0);
+            self.flush(session, &source, self.end_of_wait(begins_anew))?;
+            if !begins_anew {
+                context.post(
+                    Level::Warning,
+                    "a piece of text does not follow the one before",
+                );
+                session.transfer(flow_file, FAILURE);
+                return Ok(());
+            }
         }
         let cut = match self.cut(session, &flow_file, skip) {
             Ok(cut) => cut,
@@ -219,6 +222,15 @@ impl DefragmentText {
             return Ok(());
         };
         self.send_up_to(session, source, flow_file, skip, cut)
+    }
+
+    /// Where what waits goes when nothing comes that belongs to it; `is_whole` where nothing is
+    /// missing before its end.
+    fn end_of_wait(&self, is_whole: bool) -> usize {
+        match self.is_at_start && is_whole {
+            true => SUCCESS,
+            false => FAILURE,
+        }
     }
 
     /// Where the last message in a FlowFile begins or ends, none where there is no pattern.
