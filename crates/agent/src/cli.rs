@@ -36,6 +36,9 @@ pub enum Command {
     Validate {
         /// MiNiFi YAML or NiFi JSON
         flow: PathBuf,
+        /// Refuse what is otherwise only noted
+        #[arg(long)]
+        strict: bool,
         /// Data folder of the agent that is to run it: its key opens sealed values
         #[arg(long, value_name = "DIR", env = "THALWEG_AGENT_DATA")]
         data: Option<PathBuf>,
@@ -228,11 +231,12 @@ pub fn run(args: Args, logs: &Logs) -> Result<(), AgentError> {
         Some(Command::Run(run)) => run_flow(&run, logs),
         Some(Command::Validate {
             flow,
+            strict,
             data,
             extensions,
         }) => {
             extend(extensions.as_deref())?;
-            offline::validate(&flow, &folder(data))
+            offline::validate(&flow, &folder(data), strict)
         }
         Some(Command::Encrypt { data, flow, key }) => {
             offline::encrypt(&folder(data), flow.as_deref(), key)

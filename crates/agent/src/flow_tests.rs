@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use crate::engine::Engine;
 use crate::supervisor::{StopTimes, Supervisor, Updated};
-use crate::testing::{Broker, ground, runtime, start, wait_for_count, wait_until};
+use crate::testing::{Broker, ground, runtime, start, wait_for_count, wait_or_tell, wait_until};
 
 /// TailFile to PublishKafka, with what tests vary.
 fn tail_to_kafka(file: &Path, broker: &str, more: &str) -> String {
@@ -25,7 +25,7 @@ Processors:
   id: tail
   class: TailFile
   scheduling period: 0 ms
-  Properties: {{File to Tail: {file}}}
+  Properties: {{File to Tail: {file}, Keep Delimiter: false}}
 - name: publish
   id: publish
   class: PublishKafka
@@ -133,6 +133,74 @@ fn lines_reach_the_broker_once_over_lost_answers_rotation_and_truncation() {
         broker.duplicates() > 0,
         "no answer was lost, so nothing was tried"
     );
+}
+
+#[test]
+fn each_line_and_each_bundle_of_lines_has_a_name_of_its_own() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let file = dir.path().join("app.log");
+    append(&file, 0..20);
+    let flow = "
+MiNiFi Config Version: 3
+Flow Controller: {name: lines}
+Processors:
+- {name: tail, class: TailFile, scheduling period: 10 ms, Properties: {File to Tail: '{dir}/app.log'}}
+- {name: mark, class: UpdateAttribute, scheduling strategy: EVENT_DRIVEN,
+   auto-terminated relationships list: [failure], Properties: {was: '${filename}'}}
+- {name: change, class: ReplaceText, scheduling strategy: EVENT_DRIVEN,
+   auto-terminated relationships list: [failure],
+   Properties: {Replacement Strategy: Prepend, Replacement Value: '${was} ${TextFragmentAttribute.offset}: '}}
+- {name: one, class: PutFile, scheduling strategy: EVENT_DRIVEN,
+   auto-terminated relationships list: [success, failure], Properties: {Directory: '{dir}/one'}}
+- {name: merge, class: MergeContent, scheduling strategy: EVENT_DRIVEN,
+   auto-terminated relationships list: [original, failure],
+   Properties: {Merge Strategy: Bin-Packing Algorithm, Minimum Number of Entries: 10,
+     Maximum Number of Entries: 10}}
+- {name: pack, class: CompressContent, scheduling strategy: EVENT_DRIVEN,
+   auto-terminated relationships list: [failure],
+   Properties: {Compression Format: gzip, Update Filename: true, Encapsulate in TAR: false}}
+- {name: ten, class: PutFile, scheduling strategy: EVENT_DRIVEN,
+   auto-terminated relationships list: [success, failure], Properties: {Directory: '{dir}/ten'}}
+Connections:
+- {source name: tail, source relationship name: success, destination name: mark}
+- {source name: mark, source relationship name: success, destination name: change}
+- {source name: change, source relationship name: success, destination name: one}
+- {source name: tail, source relationship name: success, destination name: merge}
+- {source name: merge, source relationship name: merged, destination name: pack}
+- {source name: pack, source relationship name: success, destination name: ten}
+";
+    let flow = flow.replace("{dir}", &dir.path().display().to_string());
+    let ground = ground(dir.path(), &runtime);
+    let engine = start(&ground, &flow);
+    let names = |folder: &str| {
+        let entries = std::fs::read_dir(dir.path().join(folder));
+        let names = entries.into_iter().flatten().map(|entry| entry.unwrap());
+        let names = names.map(|entry| entry.file_name().into_string().unwrap());
+        let mut names: Vec<String> = names.filter(|name| !name.starts_with('.')).collect();
+        names.sort();
+        names
+    };
+    wait_or_tell(&ground, "all is written", || {
+        names("one").len() == 20 && names("ten").len() == 2
+    });
+    engine.stop();
+    let read = |name: &str| std::fs::read(dir.path().join(name)).unwrap();
+    assert_eq!(
+        String::from_utf8(read("one/app.7-13.log")).unwrap(),
+        "app.7-13.log 7: line 1\n"
+    );
+    let mut text = String::new();
+    for name in names("ten") {
+        assert!(name.ends_with(".gz"), "{name}");
+        let packed = read(&format!("ten/{name}"));
+        let mut packed = flate2::read::GzDecoder::new(packed.as_slice());
+        std::io::Read::read_to_string(&mut packed, &mut text).unwrap();
+    }
+    let lines: Vec<&str> = text.lines().collect();
+    let expected: Vec<String> = (0..20).map(|n| format!("line {n}")).collect();
+    assert_eq!(lines.len(), 20, "{text}");
+    assert!(expected.iter().all(|line| lines.contains(&line.as_str())));
 }
 
 #[test]

@@ -1,8 +1,12 @@
 //! A FlowFile: a small header with shared attributes and a view of content in a claim.
 //!
 //! Thousands of lines of one block share their attributes and their claim, so that a line costs
-//! one small struct and no copy of its bytes.
+//! one small struct and no copy of its bytes. What tells them apart, `filename` and
+//! `TextFragmentAttribute.offset`, follows from where in the block a line lies, by an origin among
+//! the attributes: where in which file the block begins. It is written down as attributes when the
+//! content becomes another.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 
@@ -41,9 +45,55 @@ impl FlowFile {
         self.entry
     }
 
-    /// Its attributes.
+    /// Its attributes, but for those that follow from where its content lies.
     pub fn attributes(&self) -> &Arc<Attributes> {
         &self.attributes
+    }
+
+    /// The value of an attribute.
+    pub fn attribute(&self, name: &str) -> Option<Cow<'_, str>> {
+        let known = self.attributes.get(name).map(Cow::Borrowed);
+        known.or_else(|| self.own_attribute(name).map(Cow::Owned))
+    }
+
+    /// All attributes.
+    pub fn all_attributes(&self) -> Arc<Attributes> {
+        let mut all = Arc::clone(&self.attributes);
+        self.write_down(&mut all);
+        all
+    }
+
+    /// The value of an attribute that follows from where its content lies.
+    pub(crate) fn own_attribute(&self, name: &str) -> Option<String> {
+        if !OWN.contains(&name) {
+            return None;
+        }
+        let (start, base, post) = self.attributes.origin()?;
+        let [view] = self.content.views() else {
+            return None;
+        };
+        let start = start.checked_add(u64::from(view.offset))?;
+        if name == FILENAME {
+            return Some(fragment_name(base, post, start, self.size()));
+        }
+        let is_fragment = self.attributes.get(FRAGMENT_BASE_NAME).is_some();
+        is_fragment.then(|| start.to_string())
+    }
+
+    /// Makes `attributes`, which are its own or come from there, hold for other content too.
+    pub(crate) fn write_down(&self, attributes: &mut Arc<Attributes>) {
+        if !attributes.has_origin() {
+            return;
+        }
+        let attributes = Arc::make_mut(attributes);
+        attributes.0.remove(0);
+        for name in OWN {
+            if attributes.get(name).is_none()
+                && let Some(value) = self.attribute(name)
+            {
+                attributes.set(name, value);
+            }
+        }
     }
 
     /// Bytes of its content.
@@ -111,20 +161,49 @@ impl Attributes {
         }
     }
 
+    /// Says that these are of pieces of a block, which begins at `start` in a file of this name and
+    /// ending.
+    pub(crate) fn set_origin(&mut self, start: u64, base: &str, post: &str) {
+        self.set(ORIGIN, format!("{start}/{base}/{post}"));
+    }
+
+    /// Whether some follow from where content lies.
+    pub(crate) fn has_origin(&self) -> bool {
+        let first = self.0.first();
+        first.is_some_and(|(name, _)| name.as_ref() == ORIGIN)
+    }
+
+    fn origin(&self) -> Option<(u64, &str, &str)> {
+        let (_, origin) = self.0.first().filter(|_| self.has_origin())?;
+        let (start, file) = origin.split_once('/')?;
+        let (base, post) = file.split_once('/')?;
+        Some((start.parse().ok()?, base, post))
+    }
+
     /// Removes every attribute whose name `gone` accepts.
     pub fn remove(&mut self, mut gone: impl FnMut(&str) -> bool) {
-        self.0.retain(|(name, _)| !gone(name));
+        let is_unnamed = self.has_origin() && gone(FILENAME);
+        let mut is_gone = |name: &str| match name {
+            ORIGIN => is_unnamed,
+            name => gone(name),
+        };
+        self.0.retain(|(name, _)| !is_gone(name));
     }
 
     /// Bytes of names and values together.
     pub(crate) fn bytes(&self) -> usize {
-        self.iter()
+        self.records()
             .map(|(name, value)| name.len() + value.len())
             .sum()
     }
 
     /// All, by name.
     pub fn iter(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
+        self.records().skip(usize::from(self.has_origin()))
+    }
+
+    /// All, as a repository keeps them.
+    pub(crate) fn records(&self) -> impl ExactSizeIterator<Item = (&str, &str)> {
         self.0
             .iter()
             .map(|(name, value)| (name.as_ref(), value.as_ref()))
@@ -150,6 +229,33 @@ impl Weight {
 
     pub(crate) fn bytes(&self) -> usize {
         self.bytes
+    }
+}
+
+/// The attribute that names a FlowFile's content; where there is none, its uuid does.
+pub(crate) const FILENAME: &str = "filename";
+
+/// The name of the file that a text comes from, before its ending.
+pub(crate) const FRAGMENT_BASE_NAME: &str = "TextFragmentAttribute.base_name";
+
+/// That file's ending.
+pub(crate) const FRAGMENT_POST_NAME: &str = "TextFragmentAttribute.post_name";
+
+/// Where in the file the text begins.
+pub(crate) const FRAGMENT_OFFSET: &str = "TextFragmentAttribute.offset";
+
+/// Attributes that may follow from where content lies.
+pub(crate) const OWN: [&str; 2] = [FILENAME, FRAGMENT_OFFSET];
+
+/// Where in which file a block begins; stands before all names that people write.
+const ORIGIN: &str = "\0origin";
+
+/// What `len` bytes of a file, from `start` on, are called: app.0-1023.log.
+pub(crate) fn fragment_name(base: &str, post: &str, start: u64, len: u64) -> String {
+    let end = start.saturating_add(len).saturating_sub(1);
+    match post {
+        "" => format!("{base}.{start}-{end}"),
+        post => format!("{base}.{start}-{end}.{post}"),
     }
 }
 

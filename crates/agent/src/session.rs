@@ -7,6 +7,7 @@
 
 mod commit;
 
+use std::borrow::Cow;
 use std::collections::HashSet;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,7 +21,7 @@ use parking_lot::Mutex;
 use crate::content::{Claim, Content, ContentReader, ContentWriter, NoRoom};
 use crate::engine::Node;
 use crate::expression::Scope;
-use crate::flowfile::{Attributes, FlowFile, FlowFileId, Weight};
+use crate::flowfile::{Attributes, FILENAME, FlowFile, FlowFileId, Weight};
 use crate::limits::{
     CLAIM_BYTES_MAX, CONTENT_PIECE_BYTES, CONTENT_READ_BYTES_MAX, CONTENT_VIEWS_MAX,
     PROCESSOR_STATE_BYTES_MAX, SESSION_ATTRIBUTE_BYTES_MAX, SESSION_CONTENT_BYTES_MAX,
@@ -190,7 +191,14 @@ impl<'n> ProcessSession<'n> {
 
     /// Makes a FlowFile without content that comes from others: one of several pieces of one, or
     /// what several were put together to.
-    pub fn create_child(&mut self, parents: &[&FlowFile], attributes: Arc<Attributes>) -> FlowFile {
+    pub fn create_child(
+        &mut self,
+        parents: &[&FlowFile],
+        mut attributes: Arc<Attributes>,
+    ) -> FlowFile {
+        if let Some(first) = parents.first() {
+            first.write_down(&mut attributes);
+        }
         let flow_file = self.new_flow_file(attributes, Content::default());
         let kind = match parents {
             [_] => EventKind::Fork,
@@ -328,7 +336,9 @@ impl<'n> ProcessSession<'n> {
         flow_file: &mut FlowFile,
         content: Content,
     ) -> Result<(), ProcessorError> {
-        flow_file.content = self.compact(content)?;
+        let content = self.compact(content)?;
+        flow_file.attributes = flow_file.all_attributes();
+        flow_file.content = content;
         self.note(flow_file, EventKind::ContentModified, "");
         Ok(())
     }
@@ -378,7 +388,11 @@ impl<'n> ProcessSession<'n> {
     }
 
     /// Replaces a FlowFile's attributes.
-    pub fn set_attributes(&mut self, flow_file: &mut FlowFile, attributes: Arc<Attributes>) {
+    pub fn set_attributes(&mut self, flow_file: &mut FlowFile, mut attributes: Arc<Attributes>) {
+        // They may be older than its content.
+        if !flow_file.attributes.has_origin() {
+            flow_file.write_down(&mut attributes);
+        }
         flow_file.attributes = attributes;
         self.is_dirty = true;
         self.note(flow_file, EventKind::AttributesModified, "");
@@ -404,6 +418,21 @@ impl<'n> ProcessSession<'n> {
     /// A FlowFile's uuid.
     pub fn uuid(&self, flow_file: &FlowFile) -> String {
         crate::flowfile::uuid(self.repository.namespace(), flow_file.id).to_string()
+    }
+
+    /// What names a FlowFile's content: its attribute `filename`, else its uuid.
+    pub fn filename<'f>(&self, flow_file: &'f FlowFile) -> Cow<'f, str> {
+        let name = flow_file.attribute(FILENAME);
+        name.unwrap_or_else(|| Cow::Owned(self.uuid(flow_file)))
+    }
+
+    /// A FlowFile's attributes as others are told them, always with a `filename`.
+    pub fn all_attributes(&self, flow_file: &FlowFile) -> Arc<Attributes> {
+        let mut all = flow_file.all_attributes();
+        if all.get(FILENAME).is_none() {
+            Arc::make_mut(&mut all).set(FILENAME, self.uuid(flow_file));
+        }
+        all
     }
 
     /// Sends a FlowFile on, by the index of the relationship.

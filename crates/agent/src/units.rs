@@ -38,6 +38,12 @@ pub fn size(text: &str) -> Option<u64> {
     number.checked_mul(factor)
 }
 
+/// Reads a speed in bytes a second: a size, and `/s`, which may be left out.
+pub fn speed(text: &str) -> Option<u64> {
+    let text = text.trim();
+    size(text.strip_suffix("/s").unwrap_or(text))
+}
+
 fn split(text: &str) -> Option<(u64, &str)> {
     let text = text.trim();
     let end = text
@@ -76,5 +82,8 @@ mod tests {
         assert_eq!(size("100 MB"), Some(100 << 20));
         assert_eq!(size("7"), Some(7));
         assert_eq!(size("7 bananas"), None);
+        assert_eq!(speed("500 KB/s"), Some(500 << 10));
+        assert_eq!(speed("7"), Some(7));
+        assert_eq!(speed("500 KB/min"), None);
     }
 }

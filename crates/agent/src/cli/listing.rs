@@ -59,6 +59,7 @@ fn properties(out: &mut String, properties: &[PropertyKind], dynamic: Dynamic) {
         if property.is_sensitive {
             notes.push("sensitive".to_owned());
         }
+        notes.extend(property.also.map(|also| format!("or {also}")));
         notes.extend(property.default.map(|value| format!("default {value}")));
         if !property.allowed.is_empty() {
             notes.push(format!("one of: {}", property.allowed.join(", ")));

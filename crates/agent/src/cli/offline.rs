@@ -46,14 +46,19 @@ pub(super) fn encrypt(
     print(&format!("{sealed}\n"))
 }
 
-/// Says whether a flow can run, with every problem if it cannot.
-pub(super) fn validate(path: &Path, data: &Path) -> Result<(), AgentError> {
+/// Says whether a flow can run, with every problem if it cannot; where it is strict, what is only
+/// noted is a problem too.
+pub(super) fn validate(path: &Path, data: &Path, is_strict: bool) -> Result<(), AgentError> {
     let text = read(path)?;
     let origin = path.display().to_string();
     let key = SecretKey::in_folder(data)?;
     let surroundings = Surroundings::of_process(&data.join("asset"), key)?;
-    let flow = Flow::load(&text, &surroundings)
-        .map_err(|problems| AgentError::Flow { origin, problems })?;
+    let loaded = Flow::load(&text, &surroundings);
+    let strict = loaded.and_then(|flow| match is_strict && !flow.notes.0.is_empty() {
+        true => Err(flow.notes),
+        false => Ok(flow),
+    });
+    let flow = strict.map_err(|problems| AgentError::Flow { origin, problems })?;
     let (processors, connections) = (flow.processors.len(), flow.connections.len());
     for note in &flow.notes.0 {
         print(&format!("note: {}: {}\n", note.path, note.message))?;
@@ -67,3 +72,24 @@ pub(super) fn validate(path: &Path, data: &Path) -> Result<(), AgentError> {
 
 /// Bytes of a secret: passwords and keys, not files.
 const SECRET_BYTES_MAX: u64 = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_noted_is_refused_where_it_is_strict() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("flow.yml");
+        let flow = "
+MiNiFi Config Version: 3
+Flow Controller: {name: loose}
+Processors:
+- {name: make, class: GenerateFlowFile}
+";
+        std::fs::write(&path, flow).unwrap();
+        validate(&path, dir.path(), false).unwrap();
+        let error = validate(&path, dir.path(), true).unwrap_err().to_string();
+        assert!(error.contains("'success' is neither connected"), "{error}");
+    }
+}

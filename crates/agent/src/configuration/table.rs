@@ -273,6 +273,18 @@ pub const KEYS: &[Key] = &[
     )
     .ignored("every read is checked"),
     text(
+        "nifi.rocksdb.state.storage.read.verify.checksums",
+        "",
+        "RocksDB's.",
+    )
+    .ignored("every read is checked"),
+    text(
+        "nifi.default.internal.buffer.size",
+        "",
+        "Bytes that are copied at once.",
+    )
+    .ignored("content is not copied but shared"),
+    text(
         "nifi.database.content.repository.purge.period",
         "",
         "When freed content goes.",
@@ -486,6 +498,12 @@ pub const KEYS: &[Key] = &[
         "c2.root_classes",
         "What heartbeats hold: DeviceInfoNode, AgentInformation, FlowInformation, \
          AssetInformation, ConfigurationChecksums.",
+    ),
+    number(
+        "nifi.c2.flow.info.processor.bulletin.limit",
+        "c2.bulletins_max",
+        "Bulletins in one heartbeat at most, the newest; the agent keeps 200.",
+        "1000",
     ),
     Key::new(
         kind("nifi.c2.rest.request.encoding", "How requests are packed.")

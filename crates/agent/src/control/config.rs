@@ -29,6 +29,8 @@ pub struct ControlConfig {
     pub is_full: bool,
     /// What heartbeats hold.
     pub roots: Vec<Root>,
+    /// How many bulletins a heartbeat holds at most.
+    pub bulletins_max: usize,
     /// Whether requests are packed.
     pub is_gzip: bool,
     /// Whether what did not change since the last heartbeat is left out.
@@ -76,6 +78,12 @@ impl ControlConfig {
             Some("gzip") => true,
             Some(other) => return Err(wrong(ENCODING, other, "none or gzip")),
         };
+        let bulletins_max = match property(BULLETINS) {
+            None => usize::MAX,
+            Some(text) => text
+                .parse()
+                .map_err(|_| wrong(BULLETINS, &text, "a number of bulletins"))?,
+        };
         let asset_wait = match property(ASSET_WAIT) {
             None => ASSET_WAIT_DEFAULT,
             Some(text) => units::duration(&text)
@@ -91,6 +99,7 @@ impl ControlConfig {
             period: period_of(&period)?,
             is_full: flag(property, FULL, false)?,
             roots: roots(property(ROOTS).as_deref())?,
+            bulletins_max,
             is_gzip,
             is_minimized: flag(property, MINIMIZE, false)?,
             asset_wait,
@@ -238,6 +247,7 @@ const CLASS: &str = "nifi.c2.agent.class";
 const PERIOD: &str = "nifi.c2.agent.heartbeat.period";
 const FULL: &str = "nifi.c2.full.heartbeat";
 const ROOTS: &str = "nifi.c2.root.classes";
+const BULLETINS: &str = "nifi.c2.flow.info.processor.bulletin.limit";
 const ENCODING: &str = "nifi.c2.rest.request.encoding";
 const MINIMIZE: &str = "nifi.c2.rest.heartbeat.minimize.updates";
 const ASSET_WAIT: &str = "nifi.c2.asset.download.timeout";
@@ -287,6 +297,7 @@ mod tests {
             ("nifi.c2.rest.url.ack", "/c2-protocol/acknowledge"),
             ("nifi.c2.agent.heartbeat.period", "30 sec"),
             ("nifi.c2.full.heartbeat", "true"),
+            ("nifi.c2.flow.info.processor.bulletin.limit", "3"),
             ("nifi.c2.rest.request.encoding", "gzip"),
             ("nifi.c2.root.classes", "AgentInformation, FlowInformation"),
         ])
@@ -305,6 +316,7 @@ mod tests {
         assert_eq!(config.period.0, Duration::from_secs(30));
         assert_eq!(config.roots, [Root::Agent, Root::Flow]);
         assert!(config.is_full && config.is_gzip && !config.is_minimized);
+        assert_eq!(config.bulletins_max, 3);
         let plain = read(&[("nifi.c2.rest.url", "http://fleet:10090")])
             .unwrap()
             .unwrap();
@@ -326,6 +338,7 @@ mod tests {
         let url = ("nifi.c2.rest.url", "http://fleet:10090");
         for (key, value) in [
             ("nifi.c2.rest.request.encoding", "zip"),
+            ("nifi.c2.flow.info.processor.bulletin.limit", "many"),
             ("nifi.c2.root.classes", "AgentInformation,Nonsense"),
             ("nifi.c2.root.classes", "FlowInformation"),
             ("nifi.c2.full.heartbeat", "yes"),

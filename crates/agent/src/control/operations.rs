@@ -170,9 +170,13 @@ impl Hands {
     fn properties(&self, operation: &Operation) -> Result<Done, AgentError> {
         let mut refused = Vec::new();
         let mut changes = Vec::new();
+        let policy = self.supervisor.update_policy()?;
         for (key, value) in &operation.args {
-            let change = change_of(key, value);
-            if self.told.decided.contains(&key.as_str()) {
+            let mut change = change_of(key, value);
+            change.persists &= policy.as_ref().is_none_or(|policy| policy.persists);
+            if policy.as_ref().is_some_and(|policy| !policy.allows(key)) {
+                refused.push(format!("the flow does not let {key} be changed"));
+            } else if self.told.decided.contains(&key.as_str()) {
                 refused.push(format!("{key} is set on the agent's command line"));
             } else if let Err(error) = self.told.check(std::slice::from_ref(&change)) {
                 refused.push(base::report(&error));

@@ -199,7 +199,7 @@ impl Reporter {
             flow_id: supervisor.flow_id(),
             queues: queues(supervisor),
             components: components(supervisor),
-            processor_bulletins: bulletins(supervisor),
+            processor_bulletins: bulletins(supervisor, self.config.bulletins_max),
             processor_statuses: processors(supervisor),
             run_status: Some(run_status(supervisor.is_running()).to_owned()),
             ..FlowInfo::default()
@@ -382,9 +382,11 @@ fn processors(supervisor: &Supervisor) -> Vec<ProcessorStatus> {
     processors.collect()
 }
 
-fn bulletins(supervisor: &Supervisor) -> Vec<ProcessorBulletin> {
+fn bulletins(supervisor: &Supervisor, count_max: usize) -> Vec<ProcessorBulletin> {
     let now = supervisor.clock().now();
-    let bulletins = supervisor.bulletins().since(now, BULLETIN_AGE).into_iter();
+    let mut newest = supervisor.bulletins().since(now, BULLETIN_AGE);
+    let newest = newest.split_off(newest.len().saturating_sub(count_max));
+    let bulletins = newest.into_iter();
     let bulletins = bulletins.map(|bulletin| ProcessorBulletin {
         id: Some(bulletin.id),
         timestamp: Some(bulletin.timestamp.0),

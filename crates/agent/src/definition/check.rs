@@ -54,8 +54,9 @@ pub(super) fn check(
     for connection in &mut connections {
         check_source(connection, &processors, problems);
     }
+    let mut notes = raw.notes;
     for processor in &processors {
-        check_wiring(processor, &connections, problems);
+        check_wiring(processor, &connections, problems, &mut notes);
     }
     Flow {
         id: raw.id,
@@ -63,7 +64,7 @@ pub(super) fn check(
         services,
         processors,
         connections,
-        notes: raw.notes,
+        notes,
     }
 }
 
@@ -147,6 +148,7 @@ fn processor_of(
         }
     };
     let scheduling = scheduling(&raw, kind, problems);
+    name_properties(kind.properties, &mut raw.properties);
     let place = (raw.group_id.as_str(), raw.path.as_str());
     resolver.resolve(kind.properties, &mut raw.properties, place, problems);
     check_properties(
@@ -212,6 +214,20 @@ fn scheduling(raw: &RawProcessor, kind: &ProcessorKind, problems: &mut Problems)
                 format!("'{other}' is none of TIMER_DRIVEN, EVENT_DRIVEN, CRON_DRIVEN"),
             );
             Scheduling::EventDriven
+        }
+    }
+}
+
+/// Calls properties as the table does.
+fn name_properties(table: &[PropertyKind], properties: &mut [(String, String)]) {
+    for known in table {
+        let Some(also) = known.also else {
+            continue;
+        };
+        if !properties.iter().any(|(name, _)| name == known.name)
+            && let Some((name, _)) = properties.iter_mut().find(|(name, _)| name == also)
+        {
+            known.name.clone_into(name);
         }
     }
 }
@@ -313,15 +329,17 @@ fn check_source(
     }
 }
 
+/// What is not wired is a note, as it may never be needed; a session that needs it fails.
 fn check_wiring(
     processor: &ProcessorDefinition,
     connections: &[ConnectionDefinition],
     problems: &mut Problems,
+    notes: &mut Problems,
 ) {
     let known = processor.relationships();
     for relationship in &processor.auto_terminated {
         if !known.contains(relationship) {
-            problems.add(
+            notes.add(
                 &processor.path,
                 format!(
                     "auto-terminates '{relationship}', which {} does not have; it has: {}",
@@ -336,7 +354,7 @@ fn check_wiring(
             .iter()
             .any(|c| c.source == processor.id && c.relationships.contains(relationship));
         if !is_connected && !processor.auto_terminated.contains(relationship) {
-            problems.add(
+            notes.add(
                 &processor.path,
                 format!("relationship '{relationship}' is neither connected nor auto-terminated"),
             );
@@ -351,7 +369,7 @@ fn check_wiring(
             );
         }
         Input::Required if !has_input => {
-            problems.add(
+            notes.add(
                 &processor.path,
                 format!("{} needs an incoming connection", processor.kind.name),
             );

@@ -1,7 +1,10 @@
 //! Flows in both formats, and what is said about bad ones.
 
+use base::UnixMillis;
+
 use super::*;
 use crate::bulletins::Level;
+use crate::processors::Settings;
 
 /// A flow without what only one format can spell, ids made alike where `by_name` says so.
 fn bare(text: &str, by_name: bool) -> Flow {
@@ -268,11 +271,6 @@ fn bad_settings_of_components_are_errors_and_not_zero() {
             "there is no parameter provider 'GuessingProvider'",
         ),
         (
-            "auto-terminated relationships list: [success]",
-            "yield period: 1 sec",
-            "relationship 'success' is neither connected nor auto-terminated",
-        ),
-        (
             "Connections:",
             "Controller Services: [{name: ssl, class: SSLContest}]\nConnections:",
             "Controller Services[0] 'ssl': there is no controller service 'SSLContest'",
@@ -497,6 +495,47 @@ fn what_json_carries_beyond_a_flow_is_noted_with_its_path() {
     ] {
         assert!(notes.contains(note), "{notes}");
     }
+}
+
+#[test]
+fn what_is_not_wired_is_noted() {
+    let flow = Flow::parse(
+        "
+MiNiFi Config Version: 3
+Flow Controller: {name: loose}
+Processors:
+- {name: route, class: RouteOnAttribute, auto-terminated relationships list: [success, unmatched]}
+",
+    )
+    .unwrap_or_else(|problems| panic!("{problems}"));
+    let notes = flow.notes.to_string();
+    for note in [
+        "'route': auto-terminates 'success', which RouteOnAttribute does not have",
+        "'route': relationship 'failure' is neither connected nor auto-terminated",
+        "'route': RouteOnAttribute needs an incoming connection",
+    ] {
+        assert!(notes.contains(note), "{notes}");
+    }
+}
+
+/// Flows of `tests/flows/exported`, with each property that a designer writes, at its default.
+#[test]
+fn exported_flows_are_read_unchanged() {
+    let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/flows/exported");
+    let mut count = 0;
+    for entry in std::fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let text = std::fs::read_to_string(&path).unwrap();
+        let flow = Flow::parse(&text).unwrap_or_else(|e| panic!("{}: {e}", path.display()));
+        assert_eq!(flow.notes, Problems::default(), "{}", path.display());
+        for processor in &flow.processors {
+            let settings = Settings::new(UnixMillis(0), processor);
+            let made = (processor.kind.make)(&settings);
+            made.unwrap_or_else(|error| panic!("{}: {error}", processor.name));
+        }
+        count += 1;
+    }
+    assert_eq!(count, 4);
 }
 
 #[test]

@@ -18,8 +18,10 @@ pub(crate) struct Node {
     pub(crate) name: String,
     pub(crate) group_id: String,
     pub(crate) inputs: Vec<Arc<Connection>>,
-    /// Connections by the index of the relationship; none where it is auto-terminated.
+    /// Connections by the index of the relationship.
     pub(crate) outputs: Vec<Vec<Arc<Connection>>>,
+    /// Names of relationships, by their index, that nothing takes and that are not auto-terminated.
+    pub(crate) loose: Vec<Option<String>>,
     pub(crate) penalization: Duration,
     pub(crate) stats: NodeStats,
     pub(super) definition: ProcessorDefinition,
@@ -76,18 +78,23 @@ pub struct QueueStatus {
 impl Node {
     pub(super) fn new(p: &ProcessorDefinition, all: &[Arc<Connection>], wake: Arc<Wake>) -> Self {
         let is_input = |c: &&Arc<Connection>| c.definition.destination == p.id;
-        let outputs = p.relationships().into_iter().map(|relationship| {
+        let (mut outputs, mut loose) = (Vec::new(), Vec::new());
+        for relationship in p.relationships() {
             let is_output = |c: &&Arc<Connection>| {
                 c.definition.source == p.id && c.definition.relationships.contains(&relationship)
             };
-            all.iter().filter(is_output).cloned().collect()
-        });
+            let connections: Vec<_> = all.iter().filter(is_output).cloned().collect();
+            let ends = !connections.is_empty() || p.auto_terminated.contains(&relationship);
+            outputs.push(connections);
+            loose.push((!ends).then_some(relationship));
+        }
         Node {
             id: p.id.clone(),
             name: p.name.clone(),
             group_id: p.group_id.clone(),
             inputs: all.iter().filter(is_input).cloned().collect(),
-            outputs: outputs.collect(),
+            outputs,
+            loose,
             penalization: p.penalization,
             stats: NodeStats::default(),
             definition: p.clone(),

@@ -263,6 +263,34 @@ Connections:
 }
 
 #[test]
+fn what_would_go_to_a_loose_end_stays_and_a_bulletin_says_so() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let ground = ground(dir.path(), &runtime);
+    let text = "
+MiNiFi Config Version: 3
+Flow Controller: {name: loose}
+Processors:
+- {name: make, class: GenerateFlowFile}
+- {name: route, class: RouteOnAttribute, auto-terminated relationships list: [failure]}
+Connections:
+- {id: c, source name: make, source relationship name: success, destination name: route}
+";
+    let (engine, mut workers) = assemble(&ground, text);
+    let mut run = |name: &str| {
+        let mut workers = workers.iter_mut();
+        let worker = workers.find(|w| w.context.name() == name).unwrap();
+        trigger(&worker.context, worker.processor.as_mut()).map_err(|error| error.to_string())
+    };
+    run("make").unwrap();
+    let error = run("route").unwrap_err();
+    assert!(error.contains("'unmatched', which is neither"), "{error}");
+    assert_eq!(engine.queues()[0].flow_files, 1);
+    engine.stop();
+    ground.repository.close().unwrap();
+}
+
+#[test]
 fn bulletins_milder_than_a_processors_level_are_not_put_up() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = runtime();

@@ -18,7 +18,7 @@ use std::sync::OnceLock;
 
 use base::UnixMillis;
 
-use crate::flowfile::{Attributes, FlowFile};
+use crate::flowfile::{Attributes, FILENAME, FRAGMENT_OFFSET, FlowFile};
 use crate::limits::{EXPRESSION_RESULT_BYTES_MAX, EXPRESSION_STRINGS_DEPTH_MAX};
 
 pub use functions::{FUNCTIONS, Function};
@@ -27,7 +27,16 @@ pub use functions::{FUNCTIONS, Function};
 #[derive(Clone, Debug)]
 pub struct Expression {
     parts: Vec<Part>,
-    pure: bool,
+    purity: Purity,
+}
+
+/// Whether equal attributes always give an equal result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Purity {
+    Never,
+    /// If they name the content, not where it lies.
+    Named,
+    Always,
 }
 
 /// What an expression may look at.
@@ -141,15 +150,15 @@ impl Expression {
     /// Parses `text`.
     pub fn parse(text: &str) -> Result<Self, ExpressionError> {
         let parts = parse::parse(text)?;
-        let pure = parts.iter().all(Part::is_pure);
-        Ok(Expression { parts, pure })
+        let purity = least(parts.iter().map(Part::purity));
+        Ok(Expression { parts, purity })
     }
 
     /// A text that is taken as it stands.
     pub fn literal(text: &str) -> Self {
         Expression {
             parts: vec![Part::Text(text.into())],
-            pure: true,
+            purity: Purity::Always,
         }
     }
 
@@ -162,9 +171,13 @@ impl Expression {
         }
     }
 
-    /// Whether equal attributes always give an equal result.
-    pub fn is_pure(&self) -> bool {
-        self.pure
+    /// Whether all FlowFiles with these attributes give an equal result.
+    pub fn is_pure(&self, attributes: &Attributes) -> bool {
+        match self.purity {
+            Purity::Never => false,
+            Purity::Named => attributes.get(FILENAME).is_some() && !attributes.has_origin(),
+            Purity::Always => true,
+        }
     }
 
     /// Evaluates to a text; a missing attribute is the empty text.
@@ -199,15 +212,27 @@ fn joined(parts: &[Part], frame: Frame<'_>) -> Result<String, ExpressionError> {
     Ok(out)
 }
 
+fn least(all: impl Iterator<Item = Purity>) -> Purity {
+    all.min().unwrap_or(Purity::Always)
+}
+
+fn purity_of(attribute: &str) -> Purity {
+    match attribute {
+        FILENAME | FRAGMENT_OFFSET => Purity::Named,
+        "uuid" | "fileSize" | "entryDate" | "lineageStartDate" => Purity::Never,
+        _ => Purity::Always,
+    }
+}
+
 fn evaluate_all(nodes: &[Node], frame: Frame<'_>) -> Result<Vec<Value>, ExpressionError> {
     nodes.iter().map(|node| node.evaluate(frame)).collect()
 }
 
 impl Part {
-    fn is_pure(&self) -> bool {
+    fn purity(&self) -> Purity {
         match self {
-            Part::Text(_) => true,
-            Part::Node(node) => node.is_pure(),
+            Part::Text(_) => Purity::Always,
+            Part::Node(node) => node.purity(),
         }
     }
 }
@@ -231,17 +256,17 @@ impl Node {
         }
     }
 
-    fn is_pure(&self) -> bool {
+    fn purity(&self) -> Purity {
         match self {
-            Node::Literal(_) => true,
-            Node::Quoted(parts) => parts.iter().all(Part::is_pure),
+            Node::Literal(_) => Purity::Always,
+            Node::Quoted(parts) => least(parts.iter().map(Part::purity)),
             Node::Chain(chain) => {
-                let is_start_pure = match &chain.start {
-                    Start::Attribute(name) => !OWN_FIELDS.contains(&name.as_ref()),
-                    Start::Call(call) => call.is_pure(),
-                    Start::Several(several) => several.is_pure(),
+                let start = match &chain.start {
+                    Start::Attribute(name) => purity_of(name),
+                    Start::Call(call) => call.purity(),
+                    Start::Several(several) => several.purity(),
                 };
-                is_start_pure && chain.calls.iter().all(Call::is_pure)
+                start.min(least(chain.calls.iter().map(Call::purity)))
             }
         }
     }
@@ -266,8 +291,11 @@ impl Call {
         }
     }
 
-    fn is_pure(&self) -> bool {
-        self.function.pure && self.arguments.iter().all(Node::is_pure)
+    fn purity(&self) -> Purity {
+        match self.function.pure {
+            true => least(self.arguments.iter().map(Node::purity)),
+            false => Purity::Never,
+        }
     }
 }
 
@@ -292,18 +320,17 @@ impl Several {
         self.end.of(values, &delimiter).map_err(failed)
     }
 
-    fn is_pure(&self) -> bool {
-        let is_steady = |node: &Node| match (self.source.kind, node) {
+    fn purity(&self) -> Purity {
+        let argument = |node: &Node| match (self.source.kind, node) {
             // A name that is computed may turn out to be a field of the FlowFile's own.
-            (functions::Kind::Names, Node::Literal(Value::Text(name))) => {
-                !OWN_FIELDS.contains(&name.as_str())
-            }
-            (functions::Kind::Names, _) => false,
-            _ => node.is_pure(),
+            (functions::Kind::Names, Node::Literal(Value::Text(name))) => purity_of(name),
+            (functions::Kind::Names, _) => Purity::Never,
+            (functions::Kind::Patterns, node) => node.purity().min(Purity::Named),
+            (functions::Kind::Delineated, node) => node.purity(),
         };
-        self.arguments.iter().all(is_steady)
-            && self.each.iter().all(Call::is_pure)
-            && self.delimiter.as_ref().is_none_or(Node::is_pure)
+        let parts = self.each.iter().map(Call::purity);
+        let parts = parts.chain(self.delimiter.as_ref().map(Node::purity));
+        least(self.arguments.iter().map(argument).chain(parts))
     }
 }
 
@@ -324,8 +351,11 @@ impl Scope<'_> {
             return Value::Text(value.to_owned());
         }
         if let Some((flow_file, namespace)) = self.flow_file {
+            if let Some(value) = flow_file.own_attribute(name) {
+                return Value::Text(value);
+            }
             match name {
-                "uuid" => {
+                "uuid" | FILENAME => {
                     let uuid = crate::flowfile::uuid(namespace, flow_file.id());
                     return Value::Text(uuid.to_string());
                 }
@@ -377,9 +407,6 @@ impl Value {
         }
     }
 }
-
-/// Names that are not attributes but fields of the FlowFile itself.
-const OWN_FIELDS: [&str; 4] = ["uuid", "fileSize", "entryDate", "lineageStartDate"];
 
 #[cfg(test)]
 mod tests;

@@ -277,13 +277,12 @@ fn a_number_that_is_none_is_an_error_and_not_zero() {
 
 #[test]
 fn purity_follows_the_parts() {
-    assert!(Expression::parse("${a:append('x')}").unwrap().is_pure());
-    assert!(
-        !Expression::parse("${a:append(${now()})}")
-            .unwrap()
-            .is_pure()
-    );
+    let unnamed = Attributes::new([("a", "1")]);
+    let named = Attributes::new([("filename", "a.log")]);
     for (text, is_pure) in [
+        ("${a:append('x')}", true),
+        ("${a:append(${now()})}", false),
+        ("${uuid}", false),
         ("${anyAttribute('a', 'b'):isNull()}", true),
         ("${anyAttribute('a', 'uuid'):isNull()}", false),
         ("${anyAttribute(${a}):isNull()}", false),
@@ -291,11 +290,17 @@ fn purity_follows_the_parts() {
         ("${literal(\"${a} ${b}\")}", true),
         ("${literal(\"${nextInt()}\")}", false),
     ] {
-        assert_eq!(
-            Expression::parse(text).unwrap().is_pure(),
-            is_pure,
-            "{text}"
-        );
+        let expression = Expression::parse(text).unwrap();
+        assert_eq!(expression.is_pure(&unnamed), is_pure, "{text}");
+        assert_eq!(expression.is_pure(&named), is_pure, "{text}");
     }
-    assert!(!Expression::parse("${uuid}").unwrap().is_pure());
+    for text in [
+        "${filename}",
+        "${anyAttribute('filename'):isNull()}",
+        "${allMatchingAttributes('f.*'):isNull()}",
+    ] {
+        let expression = Expression::parse(text).unwrap();
+        let pure = [&unnamed, &named].map(|attributes| expression.is_pure(attributes));
+        assert_eq!(pure, [false, true], "{text}");
+    }
 }

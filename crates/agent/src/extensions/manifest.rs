@@ -280,6 +280,7 @@ impl ToldProperty {
         let allowed: Vec<&'static str> = self.allowed.iter().map(|it| leaked(it)).collect();
         PropertyKind {
             name: leaked(&self.name),
+            also: None,
             description: leaked(&self.description),
             default: self.default.as_deref().map(leaked),
             required: self.is_required,

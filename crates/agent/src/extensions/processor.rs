@@ -130,11 +130,12 @@ impl Extension {
             varying.insert((*name).to_owned(), value.into_owned());
         }
         let running = self.running(context).map_err(Refusal::Program)?;
+        let attributes = flow_file.map(|flow_file| session.all_attributes(flow_file));
         let trigger = Trigger {
             flow_file: flow_file.map(|flow_file| Given {
                 uuid: session.uuid(flow_file),
                 size: flow_file.size(),
-                attributes: flow_file.attributes().iter().collect(),
+                attributes: attributes.iter().flat_map(|all| all.iter()).collect(),
             }),
             properties: &varying,
         };

@@ -46,12 +46,15 @@ impl LogConfig {
         let mut loggers = Vec::new();
         let mut appenders: Vec<String> = Vec::new();
         for (key, value) in &settings {
+            if IDLE.contains(key) {
+                continue;
+            }
             if let Some(name) = key.strip_prefix("logger.") {
                 let mut parts = value.split(',').map(str::trim);
                 let level = level(key, parts.next().unwrap_or_default())?;
                 loggers.push((target(name), level));
                 appenders.extend(parts.filter(|name| !name.is_empty()).map(str::to_owned));
-            } else if !IDLE.contains(key) && !key.starts_with("appender.") {
+            } else if !key.starts_with("appender.") {
                 return Err(wrong(key, "is not supported"));
             }
         }
@@ -146,6 +149,7 @@ const IDLE: &[&str] = &[
     "spdlog.pattern",
     "spdlog.shorten_names",
     "shorten_names",
+    "logger.include.uuid",
     "max.log.entry.length",
     "compression.cached.log.max.size",
     "compression.compressed.log.max.size",
@@ -183,6 +187,7 @@ mod tests {
             ("nifi.log.logger.root", "INFO,rolling"),
             ("nifi.log.logger.org::apache::nifi::minifi", "DEBUG"),
             ("nifi.log.spdlog.pattern", "%v"),
+            ("nifi.log.logger.include.uuid", "false"),
         ])
         .unwrap()
         .unwrap();

@@ -87,6 +87,17 @@ pub(crate) async fn good(answer: Response, words: Words) -> Result<Response, Ref
     Err(refusal)
 }
 
+/// The text of an answer that is 2xx.
+pub(crate) async fn told(
+    client: &reqwest::Client,
+    request: Request,
+    words: Words,
+    wait: Duration,
+) -> Result<String, Refusal> {
+    let answer = good(answer(client, request, wait).await?, words).await?;
+    Ok(bounded_text(answer).await?)
+}
+
 /// The text of an answer, if it is not too long.
 pub(crate) async fn bounded_text(mut answer: Response) -> Result<String, String> {
     let mut bytes = Vec::new();

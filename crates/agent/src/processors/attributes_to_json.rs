@@ -139,7 +139,9 @@ impl Processor for AttributesToJson {
     ) -> Result<Next, ProcessorError> {
         for mut flow_file in session.take(BATCH, u64::MAX) {
             let uuid = session.uuid(&flow_file);
-            let text = self.object(flow_file.attributes(), uuid).to_text();
+            let text = self
+                .object(&session.all_attributes(&flow_file), uuid)
+                .to_text();
             if self.is_content {
                 session.write(&mut flow_file, Bytes::from(text))?;
             } else {

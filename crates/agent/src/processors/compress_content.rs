@@ -162,10 +162,8 @@ impl CompressContent {
         let size = flow_file.size();
         let reader: ContentReader = session.reader(flow_file);
         let (before, after) = if self.in_tar {
-            let uuid = session.uuid(flow_file);
-            let name = flow_file.attributes().get("filename").unwrap_or(&uuid);
             let header = tar_header(&Member {
-                name,
+                name: &session.filename(flow_file),
                 size,
                 mode: 0o755,
                 modified: u64::try_from(session.now().0 / 1_000).unwrap_or(0),
@@ -195,15 +193,20 @@ impl CompressContent {
             .ok_or_else(|| format!("'{mime}' is the media type of no known format"))
     }
 
-    fn rename(&self, flow_file: &FlowFile, format: Format) -> crate::flowfile::Attributes {
+    fn rename(
+        &self,
+        session: &ProcessSession<'_>,
+        flow_file: &FlowFile,
+        format: Format,
+    ) -> crate::flowfile::Attributes {
         let mut attributes = flow_file.attributes().as_ref().clone();
         if self.compresses {
             attributes.set("mime.type", format.mime());
         } else {
             attributes.remove(|name| name == "mime.type");
         }
-        let name = attributes.get("filename").map(str::to_owned);
-        if let Some(name) = name.filter(|_| self.updates_name) {
+        if self.updates_name {
+            let name = session.filename(flow_file);
             let ending = if self.in_tar && self.compresses {
                 format!(".tar{}", format.extension())
             } else {
@@ -238,7 +241,7 @@ impl Processor for CompressContent {
             };
             match outcome {
                 Ok((content, format)) => {
-                    let attributes = self.rename(&flow_file, format);
+                    let attributes = self.rename(session, &flow_file, format);
                     session.set_content(&mut flow_file, content)?;
                     session.set_attributes(&mut flow_file, Arc::new(attributes));
                     session.transfer(flow_file, SUCCESS);
@@ -319,6 +322,16 @@ mod tests {
                 assert_eq!(plain.attribute("mime.type"), "");
             }
         }
+    }
+
+    #[test]
+    fn what_has_no_name_is_named_by_its_uuid() {
+        let properties = [("Compression Format", "gzip"), ("Update Filename", "true")];
+        let (_, packed) = run(&properties, &[], b"text");
+        assert_eq!(
+            packed.attribute("filename"),
+            format!("{}.tar.gz", packed.uuid)
+        );
     }
 
     #[test]

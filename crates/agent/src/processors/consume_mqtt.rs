@@ -15,11 +15,11 @@ use bytes::Bytes;
 use rumqttc::QoS;
 
 use super::mqtt_properties::{
-    BROKER_URI, CLIENT_ID, KEEP_ALIVE, PASSWORD, QUALITY, SECURITY_CA, SECURITY_CERT, SECURITY_KEY,
-    SECURITY_PASS_PHRASE, SECURITY_PROTOCOL, SSL_CONTEXT, TIMEOUT, USERNAME, VERSION,
-    WILL_CONTENT_TYPE, WILL_MESSAGE, WILL_QUALITY, WILL_RETAIN, WILL_TOPIC, quality,
-    settings as mqtt_settings,
+    BROKER_URI, CLIENT_ID, KEEP_ALIVE, PASSWORD, QUALITY, SECURITY_PROTOCOL, SSL_CONTEXT, TIMEOUT,
+    USERNAME, VERSION, WILL_CONTENT_TYPE, WILL_MESSAGE, WILL_QUALITY, WILL_RETAIN, WILL_TOPIC,
+    quality, settings as mqtt_settings,
 };
+use super::tls_files::{SECURITY_CA, SECURITY_CERT, SECURITY_KEY, SECURITY_PASS_PHRASE};
 use super::{
     AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings, Shape,
@@ -79,6 +79,18 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         )
         .default("65535")
         .shape(Shape::Integer(1)),
+        PropertyKind::new(
+            "Topic Alias Maximum",
+            "Topic aliases that a 5.0 server may use; none.",
+        )
+        .default("0")
+        .allowed(&["0"]),
+        PropertyKind::new(
+            "Add Attributes As Fields",
+            "Has no meaning: messages are no records. Taken, since flows name it.",
+        )
+        .default("true")
+        .shape(Shape::Flag),
         KEEP_ALIVE,
         TIMEOUT,
         WILL_TOPIC,

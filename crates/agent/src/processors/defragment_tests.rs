@@ -93,7 +93,7 @@ fn pieces_that_do_not_follow_fail() {
     let out = rig.one("success");
     assert_eq!(
         (out.text(), out.attribute("filename")),
-        ("<1>abc", "a.0-6.log")
+        ("<1>abc", "a.0-5.log")
     );
     put(&mut rig, "10", "<3>");
     let out = rig.one("success");
@@ -103,6 +103,10 @@ fn pieces_that_do_not_follow_fail() {
     );
     put(&mut rig, "99", "gap");
     assert_eq!(texts(&rig.out("failure")), ["<3>", "gap"]);
+    // The file was rotated.
+    put(&mut rig, "102", "<4>");
+    put(&mut rig, "0", "<5>");
+    assert_eq!(texts(&rig.out("success")), ["<4>"]);
     assert!(rig.bulletins()[0].contains("does not follow"));
 }
 

@@ -22,7 +22,10 @@ use super::{
 use crate::bulletins::Level;
 use crate::content::Content;
 use crate::engine::Context;
-use crate::flowfile::{FlowFile, FlowFileId};
+use crate::flowfile::{
+    FILENAME, FRAGMENT_BASE_NAME, FRAGMENT_OFFSET, FRAGMENT_POST_NAME, FlowFile, FlowFileId,
+    fragment_name,
+};
 use crate::limits::{CONTENT_READ_BYTES_MAX, DEFRAGMENT_KEPT_MAX};
 use crate::patterns::ContentPattern;
 use crate::session::ProcessSession;
@@ -44,8 +47,8 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
             .allowed(&["Start of Message", "End of Message"]),
         PropertyKind::new(
             "Max Buffer Age",
-            "What waits for so long goes on as it is: to 'success' where the pattern is at the \
-             start, else to 'failure'.",
+            "What waits for so long, or until another file of its name begins, goes on as it is: \
+             to 'success' where the pattern is at the start, else to 'failure'.",
         )
         .default("10 min")
         .shape(Shape::Duration),
@@ -68,7 +71,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         },
     ],
     writes: &[AttributeKind::new(
-        "TextFragmentAttribute.offset",
+        FRAGMENT_OFFSET,
         "Where in its source the text begins, where the pieces say so.",
     )],
     input: Input::Required,
@@ -162,7 +165,7 @@ impl DefragmentText {
                 context.post(Level::Warning, "more text waits than is allowed");
                 self.flush(session, &source, FAILURE)?;
             } else if now.since(waiting.since) >= self.age_max {
-                let to = if self.is_at_start { SUCCESS } else { FAILURE };
+                let to = self.end_of_wait(true);
                 self.flush(session, &source, to)?;
             }
         }
@@ -186,13 +189,16 @@ impl DefragmentText {
         if let Some(waiting) = self.waiting.get(&source)
             && waiting.next_offset() != offset_of(&flow_file)
         {
-            context.post(
-                Level::Warning,
-                "a piece of text does not follow the one before",
-            );
-            self.flush(session, &source, FAILURE)?;
-            session.transfer(flow_file, FAILURE);
-            return Ok(());
+            let begins_anew = offset_of(&flow_file) == Some(0);
+            self.flush(session, &source, self.end_of_wait(begins_anew))?;
+            if !begins_anew {
+                context.post(
+                    Level::Warning,
+                    "a piece of text does not follow the one before",
+                );
+                session.transfer(flow_file, FAILURE);
+                return Ok(());
+            }
         }
         let cut = match self.cut(session, &flow_file, skip) {
             Ok(cut) => cut,
@@ -216,6 +222,15 @@ impl DefragmentText {
             return Ok(());
         };
         self.send_up_to(session, source, flow_file, skip, cut)
+    }
+
+    /// Where what waits goes when nothing comes that belongs to it; `is_whole` where nothing is
+    /// missing before its end.
+    fn end_of_wait(&self, is_whole: bool) -> usize {
+        match self.is_at_start && is_whole {
+            true => SUCCESS,
+            false => FAILURE,
+        }
     }
 
     /// Where the last message in a FlowFile begins or ends, none where there is no pattern.
@@ -333,13 +348,10 @@ fn send(
     if let Some(offset) = offset_of(first) {
         let offset = offset + skip;
         let changed = Arc::make_mut(&mut attributes);
-        changed.set(OFFSET, offset.to_string());
+        changed.set(FRAGMENT_OFFSET, offset.to_string());
         let part = |name: &str| first.attributes().get(name);
-        let names =
-            part("TextFragmentAttribute.base_name").zip(part("TextFragmentAttribute.post_name"));
-        if let Some((base, post)) = names {
-            let end = offset + content.len();
-            changed.set("filename", format!("{base}.{offset}-{end}.{post}"));
+        if let Some((base, post)) = part(FRAGMENT_BASE_NAME).zip(part(FRAGMENT_POST_NAME)) {
+            changed.set(FILENAME, fragment_name(base, post, offset, content.len()));
         }
     }
     let mut child = session.create_child(parents, attributes);
@@ -349,7 +361,7 @@ fn send(
 }
 
 fn offset_of(flow_file: &FlowFile) -> Option<u64> {
-    flow_file.attributes().get(OFFSET)?.parse().ok()
+    flow_file.attribute(FRAGMENT_OFFSET)?.parse().ok()
 }
 
 /// Rests as the processor's state: a line of id, place and source for each.
@@ -401,9 +413,6 @@ impl Processor for DefragmentText {
 
 const SUCCESS: usize = 0;
 const FAILURE: usize = 1;
-
-/// Where a piece begins in its source, as MiNiFi's TailFile tells it.
-const OFFSET: &str = "TextFragmentAttribute.offset";
 
 /// FlowFiles taken in one commit, and bytes of them.
 const BATCH: usize = 1_000;

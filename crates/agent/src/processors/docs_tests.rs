@@ -62,10 +62,10 @@ fn describe(out: &mut String, kind: &ProcessorKind) {
         out.push_str("\n| property | default | values | meaning |\n| --- | --- | --- | --- |\n");
     }
     for property in kind.properties {
-        let name = if property.required {
-            format!("**{}**", property.name)
-        } else {
-            property.name.to_owned()
+        let name = match (property.required, property.also) {
+            (true, _) => format!("**{}**", property.name),
+            (false, Some(also)) => format!("{} (or {also})", property.name),
+            (false, None) => property.name.to_owned(),
         };
         let default = property.default.map_or(String::new(), code);
         let meaning = cell(property.description);
@@ -125,6 +125,7 @@ fn values(property: &PropertyKind) -> String {
         Shape::Flag => "`true`, `false`".to_owned(),
         Shape::Duration => "duration".to_owned(),
         Shape::Size => "size".to_owned(),
+        Shape::Speed => "speed".to_owned(),
         Shape::Service(role) => format!("a controller service: {role}"),
     };
     let expressions = match property.expressions {
@@ -147,7 +148,7 @@ const HEAD: &str = "# Processors of the agent
 
 What `thalweg-agent` can run, by name. Names and defaults are MiNiFi C++'s; where Thalweg differs,
 the text says so. Required properties are bold. A duration is a whole number and a unit (`5 sec`,
-`10 min`), a size likewise (`64 KB`, of 1,024 bytes each). The same is told by
+`10 min`), a size likewise (`64 KB`, of 1,024 bytes each), a speed is a size a second (`64 KB/s`). The same is told by
 `thalweg-agent processors`, and to a control plane by the agent's manifest.
 
 ";

@@ -200,7 +200,7 @@ impl FetchFile {
                 )
             }
             None => {
-                let attribute = |name: &str| flow_file.attributes().get(name);
+                let attribute = |name: &str| flow_file.attribute(name);
                 let (Some(folder), Some(name)) =
                     (attribute("absolute.path"), attribute("filename"))
                 else {
@@ -210,7 +210,7 @@ impl FetchFile {
                             .to_owned(),
                     ));
                 };
-                Path::new(folder).join(name)
+                Path::new(folder.as_ref()).join(name.as_ref())
             }
         };
         if path.as_os_str().is_empty() {

@@ -45,12 +45,11 @@ struct Piece {
 
 impl Fragments {
     /// No pieces of `parent` yet; they will have its attributes.
-    pub(super) fn of(parent: &FlowFile) -> Self {
-        let base = parent.attributes().as_ref().clone();
+    pub(super) fn of(session: &ProcessSession<'_>, parent: &FlowFile) -> Self {
         Fragments {
             identifier: uuid::Uuid::new_v4().to_string(),
-            original: base.get("filename").unwrap_or_default().to_owned(),
-            base,
+            original: session.filename(parent).into_owned(),
+            base: parent.attributes().as_ref().clone(),
             pieces: Vec::new(),
         }
     }

@@ -161,6 +161,12 @@ fn attributes_become_an_object() {
         (Some("/p"), 5)
     );
     assert!(!out.attributes.contains_key("JSONAttributes"));
+    let mut rig = Rig::new("AttributesToJSON", &[("Attributes List", "filename")]);
+    rig.put(&[], "content");
+    rig.run();
+    let out = rig.one("success");
+    let expected = format!(r#"{{"filename":"{}"}}"#, out.uuid);
+    assert_eq!(out.attribute("JSONAttributes"), expected);
 }
 
 #[test]

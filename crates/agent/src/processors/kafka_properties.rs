@@ -1,8 +1,7 @@
 //! What ConsumeKafka and PublishKafka have in common: brokers, TLS and SASL.
 
-use super::{Expressions, PropertyKind, Settings, Shape};
+use super::{Expressions, PropertyKind, Settings, Shape, tls_files};
 use crate::kafka::{Mechanism, Sasl, ScramHash, Security};
-use crate::net::tls;
 use crate::services::SslContext;
 
 pub(super) const SECURITY_PROTOCOL: PropertyKind = PropertyKind::new(
@@ -15,10 +14,11 @@ pub(super) const SECURITY_PROTOCOL: PropertyKind = PropertyKind::new(
 
 pub(super) const SASL_MECHANISM: PropertyKind = PropertyKind::new(
     "SASL Mechanism",
-    "How the agent logs in. MiNiFi's default is GSSAPI, which is not supported here.",
+    "How the agent logs in. GSSAPI, MiNiFi's default, is not supported: it is taken only where the \
+     agent does not log in.",
 )
 .default("PLAIN")
-.allowed(&["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"]);
+.allowed(&["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512", "GSSAPI"]);
 
 pub(super) const USERNAME: PropertyKind =
     PropertyKind::new("Username", "Who the agent is to the brokers.")
@@ -62,7 +62,7 @@ pub(super) fn security(settings: &Settings<'_>) -> Result<Security, String> {
         ));
     }
     let tls = match is_tls {
-        true => Some(tls::client(context.as_deref(), true)?),
+        true => Some(tls_files::client(settings)?),
         false => None,
     };
     let sasl = match protocol.starts_with("sasl") {
@@ -71,6 +71,12 @@ pub(super) fn security(settings: &Settings<'_>) -> Result<Security, String> {
             mechanism: match settings.needed("SASL Mechanism")?.as_str() {
                 "SCRAM-SHA-256" => Mechanism::Scram(ScramHash::Sha256),
                 "SCRAM-SHA-512" => Mechanism::Scram(ScramHash::Sha512),
+                "GSSAPI" => {
+                    return Err(format!(
+                        "SASL Mechanism: GSSAPI is not supported, and Security Protocol is \
+                         {protocol}: write PLAIN, SCRAM-SHA-256 or SCRAM-SHA-512"
+                    ));
+                }
                 _ => Mechanism::Plain,
             },
             user: settings.needed("Username")?,
@@ -78,4 +84,26 @@ pub(super) fn security(settings: &Settings<'_>) -> Result<Security, String> {
         }),
     };
     Ok(Security { tls, sasl })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::Rig;
+
+    #[test]
+    fn kerberos_is_refused_where_the_agent_would_log_in() {
+        let properties = [
+            ("Known Brokers", "localhost:9092"),
+            ("Topic Name", "t"),
+            ("Client Name", "c"),
+            ("SASL Mechanism", "GSSAPI"),
+            ("Security Protocol", "sasl_plaintext"),
+        ];
+        let made = |count: usize| {
+            Rig::try_new("PublishKafka", &properties[..count], serde_json::json!({}))
+        };
+        assert!(made(4).is_ok());
+        let error = made(5).err().unwrap();
+        assert!(error.contains("GSSAPI is not supported"), "{error}");
+    }
 }

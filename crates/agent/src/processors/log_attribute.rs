@@ -101,7 +101,7 @@ impl LogAttribute {
         flow_file: &FlowFile,
     ) -> Result<(), ProcessorError> {
         let mut line = format!("{}uuid={}", self.prefix, session.uuid(flow_file));
-        for (name, value) in flow_file.attributes().iter() {
+        for (name, value) in session.all_attributes(flow_file).iter() {
             let is_wanted = self.only.is_empty() || self.only.iter().any(|only| only == name);
             if is_wanted && !self.ignored.iter().any(|ignored| ignored == name) {
                 line.push_str(&format!(" {name}={value:?}"));
@@ -175,7 +175,11 @@ mod tests {
     #[test]
     fn lines_show_what_was_asked_for() {
         for (properties, there, missing) in [
-            (vec![], vec!["INFO", "a=\"1\" b=\"2\" size=7"], "payload"),
+            (
+                vec![],
+                vec!["INFO", "a=\"1\" b=\"2\" filename=", " size=7"],
+                "payload",
+            ),
             (vec![("Log Level", "error")], vec!["ERROR"], "INFO"),
             (vec![("Log Level", "debug")], vec![], "a="),
             (vec![("Attributes to Log", "b, c")], vec!["b=\"2\""], "a="),

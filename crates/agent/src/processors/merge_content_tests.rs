@@ -313,11 +313,16 @@ fn a_stream_of_flow_files_has_their_attributes() {
     rig.put(&[("b", "2")], "second");
     rig.run();
     let merged = rig.one("merged");
+    let names: Vec<String> = rig.out("original").into_iter().map(|o| o.uuid).collect();
     assert_eq!(merged.attribute("mime.type"), "application/flowfile-v3");
     let mut rest = &merged.content[..];
-    for (name, value, text) in [("a", "1", "one"), ("b", "2", "second")] {
+    for (index, (name, value, text)) in [("a", "1", "one"), ("b", "2", "second")]
+        .into_iter()
+        .enumerate()
+    {
         let (attributes, size, used) = flow_file_stream::read_header(rest).unwrap().unwrap();
         assert_eq!(attributes.get(name), Some(value));
+        assert_eq!(attributes.get("filename"), Some(names[index].as_str()));
         let content = &rest[used..used + size as usize];
         assert_eq!(content, text.as_bytes());
         rest = &rest[used + size as usize..];

@@ -69,6 +69,7 @@ mod split_text;
 #[cfg(feature = "sql")]
 mod sql;
 mod tail_file;
+mod tls_files;
 mod unpack_content;
 mod update_attribute;
 
@@ -119,6 +120,8 @@ pub struct ProcessorKind {
 pub struct PropertyKind {
     /// As flows write it.
     pub name: &'static str,
+    /// Another name that flows may write.
+    pub also: Option<&'static &'static str>,
     /// What it means, for people.
     pub description: &'static str,
     /// The value when the flow sets none.
@@ -148,6 +151,8 @@ pub enum Shape {
     Duration,
     /// A size, `512 KB`.
     Size,
+    /// A size a second, `512 KB/s`.
+    Speed,
     /// The name or id of a controller service that provides this role.
     Service(&'static str),
 }
@@ -458,6 +463,7 @@ impl PropertyKind {
     pub const fn new(name: &'static str, description: &'static str) -> Self {
         PropertyKind {
             name,
+            also: None,
             description,
             default: None,
             required: false,
@@ -466,6 +472,12 @@ impl PropertyKind {
             expressions: Expressions::None,
             is_sensitive: false,
         }
+    }
+
+    /// The same, which flows may call by another name too.
+    pub const fn also(mut self, name: &'static &'static str) -> Self {
+        self.also = Some(name);
+        self
     }
 
     /// The same, with a default.
@@ -532,6 +544,8 @@ impl PropertyKind {
             Shape::Duration => "duration: write a number and ms, sec, min or hour".to_owned(),
             Shape::Size if crate::units::size(value).is_some() => return Ok(()),
             Shape::Size => "size: write a number and B, KB, MB or GB".to_owned(),
+            Shape::Speed if crate::units::speed(value).is_some() => return Ok(()),
+            Shape::Speed => "speed: write a number and B/s, KB/s, MB/s or GB/s".to_owned(),
         };
         Err(format!("'{value}' is no {expected}"))
     }

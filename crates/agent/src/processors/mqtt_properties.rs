@@ -1,15 +1,9 @@
 //! What ConsumeMQTT and PublishMQTT have in common: the server, the session, the will, TLS.
 
-use std::path::Path;
-use std::sync::Arc;
-
 use rumqttc::QoS;
-use rustls::ClientConfig;
 
-use super::{Expressions, PropertyKind, Settings, Shape};
+use super::{Expressions, PropertyKind, Settings, Shape, tls_files};
 use crate::mqtt::{MqttSettings, Version, Will};
-use crate::net::tls;
-use crate::services::{SslContext, SslFiles};
 
 pub(super) const BROKER_URI: PropertyKind = PropertyKind::new(
     "Broker URI",
@@ -32,9 +26,9 @@ pub(super) const QUALITY: PropertyKind = PropertyKind::new(
 .allowed(&["0", "1", "2"]);
 
 pub(super) const VERSION: PropertyKind =
-    PropertyKind::new("MQTT Version", "3.x AUTO speaks 3.1.1.")
+    PropertyKind::new("MQTT Version", "3.x AUTO and 3.1.0 speak 3.1.1.")
         .default("3.x AUTO")
-        .allowed(&["3.x AUTO", "3.1.1", "5.0"]);
+        .allowed(&["3.x AUTO", "3.1.0", "3.1.1", "5.0"]);
 
 pub(super) const KEEP_ALIVE: PropertyKind = PropertyKind::new(
     "Keep Alive Interval",
@@ -95,18 +89,6 @@ pub(super) const SSL_CONTEXT: PropertyKind = PropertyKind::new(
 )
 .shape(Shape::Service("SSLContextService"));
 
-pub(super) const SECURITY_CA: PropertyKind =
-    PropertyKind::new("Security CA", "PEM file of authorities.");
-
-pub(super) const SECURITY_CERT: PropertyKind =
-    PropertyKind::new("Security Cert", "PEM file of the agent's certificate.");
-
-pub(super) const SECURITY_KEY: PropertyKind =
-    PropertyKind::new("Security Private Key", "PEM file of its key.");
-
-pub(super) const SECURITY_PASS_PHRASE: PropertyKind =
-    PropertyKind::new("Security Pass Phrase", "The key's passphrase.").sensitive();
-
 /// Reads the properties above; a session is clean unless the caller says otherwise.
 pub(super) fn settings(settings: &Settings<'_>) -> Result<MqttSettings, String> {
     let uri = settings.needed("Broker URI")?;
@@ -142,7 +124,7 @@ pub(super) fn settings(settings: &Settings<'_>) -> Result<MqttSettings, String> 
         host,
         port,
         tls: match is_secure {
-            true => Some(tls_of(settings)?),
+            true => Some(tls_files::client(settings)?),
             false => None,
         },
         version: match settings.needed("MQTT Version")?.as_str() {
@@ -172,30 +154,6 @@ pub(super) fn quality(settings: &Settings<'_>, name: &str) -> Result<QoS, String
 /// Whether a message can be published to `topic`.
 pub(super) fn is_legal(topic: &str) -> bool {
     !topic.is_empty() && topic.len() <= usize::from(u16::MAX) && !topic.contains(['+', '#', '\0'])
-}
-
-fn tls_of(settings: &Settings<'_>) -> Result<Arc<ClientConfig>, String> {
-    if let Some(context) = settings.service::<SslContext>("SSL Context Service")? {
-        return Ok(context.client());
-    }
-    let files = SslFiles {
-        certificate: settings.text("Security Cert")?,
-        key: settings.text("Security Private Key")?,
-        passphrase: settings.text("Security Pass Phrase")?,
-        authority: settings.text("Security CA")?,
-        system: false,
-    };
-    for file in [&files.certificate, &files.key, &files.authority]
-        .into_iter()
-        .flatten()
-    {
-        if !Path::new(file).exists() {
-            return Err(format!(
-                "the file '{file}' of the TLS properties is not there"
-            ));
-        }
-    }
-    tls::client(Some(&SslContext::open(&files)?), true)
 }
 
 /// Host, port, and whether it is to be TLS.

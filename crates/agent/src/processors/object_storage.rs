@@ -74,12 +74,6 @@ fn text_in(expression: Option<&Expression>, scope: Scope<'_>) -> Result<String, 
     Ok(text.unwrap_or_default().into_owned())
 }
 
-/// The FlowFile's name, for objects that nothing else names.
-pub(super) fn filename(flow_file: &FlowFile) -> String {
-    let name = flow_file.attributes().get("filename");
-    name.unwrap_or_default().to_owned()
-}
-
 /// What goes out of a FlowFile's content, and where that shall end.
 pub(super) struct Outgoing<'o, 'n> {
     pub(super) context: &'o Context,

@@ -24,20 +24,29 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
     description: "Samples the host: one JSON object with processor, memory, disk and network \
                   figures each time.",
     properties: &[
-        PropertyKind::new("Output Format", "Only JSON for now.")
-            .default("JSON")
-            .allowed(&["JSON"]),
-        PropertyKind::new("Output Compactness", "Whether the object is on one line.")
-            .default("Compact")
-            .allowed(&["Compact", "Pretty"]),
-        PropertyKind::new("Decimal Places", "Digits after the point; empty means all.")
-            .shape(Shape::Integer(0)),
         PropertyKind::new(
-            "Result Relativeness",
+            "Output Format",
+            "JSON, or OpenTelemetry: the object as the body of a log record, beside Name, \
+             Timestamp and Resource (the host's name, not its addresses).",
+        )
+        .default("JSON")
+        .allowed(&["JSON", "OpenTelemetry"]),
+        PropertyKind::new("Output Compactness", "Whether the object is on one line.")
+            .default("Pretty")
+            .allowed(&["Compact", "Pretty"]),
+        PropertyKind::new(
+            "Round to decimal places",
+            "Digits after the point; empty means all.",
+        )
+        .also(&"Decimal Places")
+        .shape(Shape::Integer(0)),
+        PropertyKind::new(
+            "Result Type",
             "Whether disk and network bytes count since the last sample or since the host \
              started. Processor percentages are always since the last sample.",
         )
-        .default("Relative")
+        .also(&"Result Relativeness")
+        .default("Absolute")
         .allowed(&["Relative", "Absolute"]),
     ],
     dynamic: Dynamic::None,
@@ -45,12 +54,13 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         name: "success",
         description: "Each sample.",
     }],
-    writes: &[AttributeKind::new("mime.type", "application/json, always.")],
+    writes: &[AttributeKind::new("mime.type", "application/json.")],
     input: Input::Forbidden,
     make: |settings| ProcFsMonitor::new(settings).map(|made| Box::new(made) as _),
 };
 
 struct ProcFsMonitor {
+    is_record: bool,
     is_pretty: bool,
     is_relative: bool,
     digits: Option<u32>,
@@ -72,19 +82,20 @@ struct Sample {
 
 impl ProcFsMonitor {
     fn new(settings: &Settings<'_>) -> Result<Self, String> {
-        let digits = match settings.text("Decimal Places")? {
-            Some(_) => Some(settings.integer::<u32>("Decimal Places")?.min(DIGITS_MAX)),
+        let digits = match settings.text("Round to decimal places")? {
+            Some(_) => {
+                let digits: u32 = settings.integer("Round to decimal places")?;
+                Some(digits.min(DIGITS_MAX))
+            }
             None => None,
         };
         Ok(ProcFsMonitor {
+            is_record: settings.needed("Output Format")? == "OpenTelemetry",
             is_pretty: settings.needed("Output Compactness")? == "Pretty",
-            is_relative: settings.needed("Result Relativeness")? == "Relative",
+            is_relative: settings.needed("Result Type")? == "Relative",
             digits,
             last: None,
-            attributes: Arc::new(Attributes::new([(
-                "mime.type",
-                "application/json, always.",
-            )])),
+            attributes: Arc::new(Attributes::new([("mime.type", "application/json")])),
         })
     }
 
@@ -200,7 +211,16 @@ impl Processor for ProcFsMonitor {
         let now = Sample::take().map_err(|error| {
             ProcessorError::Failed(format!("cannot read the host's figures: {error}"))
         })?;
-        let report = self.report(&now, session.now().0);
+        let time = session.now().0;
+        let mut report = self.report(&now, time);
+        if self.is_record {
+            report = json!({
+                "Name": "PerformanceData",
+                "Timestamp": time / 1_000,
+                "Resource": { "host.hostname": host::hostname() },
+                "Body": report,
+            });
+        }
         let text = if self.is_pretty {
             serde_json::to_vec_pretty(&report)
         } else {
@@ -298,6 +318,7 @@ const DIGITS_MAX: u32 = 12;
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::testing::Rig;
 
     #[test]
     fn counters_are_read_from_the_kernels_texts() {
@@ -314,6 +335,29 @@ mod tests {
         );
         let networks = networks("a\nb\n  eth0: 100 1 0 0 0 0 0 0 200 2 0\n");
         assert_eq!(networks["eth0"], [100, 200]);
+    }
+
+    #[test]
+    fn a_sample_is_an_object_or_the_body_of_a_record() {
+        let mut rig = Rig::new("ProcFsMonitor", &[("Decimal Places", "1")]);
+        rig.trigger().unwrap();
+        let out = rig.one("success");
+        assert_eq!(out.attribute("mime.type"), "application/json");
+        assert!(out.text().starts_with("{\n"), "{}", out.text());
+        let sample: Value = serde_json::from_str(out.text()).unwrap();
+        assert!(sample["memory_total_bytes"].as_u64() > Some(0));
+        let properties = [
+            ("Output Format", "OpenTelemetry"),
+            ("Output Compactness", "Compact"),
+            ("Result Type", "Relative"),
+        ];
+        let mut rig = Rig::new("ProcFsMonitor", &properties);
+        rig.trigger().unwrap();
+        let out = rig.one("success");
+        let record: Value = serde_json::from_str(out.text()).unwrap();
+        assert_eq!(out.text().lines().count(), 1);
+        assert_eq!(record["Name"], "PerformanceData");
+        assert_eq!(record["Body"]["network_receive_bytes"], 0);
     }
 
     #[test]

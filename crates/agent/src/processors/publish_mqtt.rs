@@ -12,11 +12,11 @@ use rumqttc::QoS;
 use tokio::time::Instant;
 
 use super::mqtt_properties::{
-    BROKER_URI, CLIENT_ID, KEEP_ALIVE, PASSWORD, QUALITY, SECURITY_CA, SECURITY_CERT, SECURITY_KEY,
-    SECURITY_PASS_PHRASE, SECURITY_PROTOCOL, SSL_CONTEXT, TIMEOUT, USERNAME, VERSION,
-    WILL_CONTENT_TYPE, WILL_MESSAGE, WILL_QUALITY, WILL_RETAIN, WILL_TOPIC, is_legal, quality,
-    settings as mqtt_settings,
+    BROKER_URI, CLIENT_ID, KEEP_ALIVE, PASSWORD, QUALITY, SECURITY_PROTOCOL, SSL_CONTEXT, TIMEOUT,
+    USERNAME, VERSION, WILL_CONTENT_TYPE, WILL_MESSAGE, WILL_QUALITY, WILL_RETAIN, WILL_TOPIC,
+    is_legal, quality, settings as mqtt_settings,
 };
+use super::tls_files::{SECURITY_CA, SECURITY_CERT, SECURITY_KEY, SECURITY_PASS_PHRASE};
 use super::{
     Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
     RelationshipKind, Settings, Shape,

@@ -200,7 +200,8 @@ impl PutFile {
             .map_err(|error| PutError::File(error.to_string()))?;
         let folder = PathBuf::from(folder.as_ref());
         let uuid = session.uuid(flow_file);
-        let name = flow_file.attributes().get("filename").unwrap_or(&uuid);
+        let name = session.filename(flow_file);
+        let name = name.as_ref();
         // A name with a path in it would leave the folder.
         let is_plain = Path::new(name)
             .file_name()

@@ -1,7 +1,7 @@
 //! ReplaceText: content changed by patterns, texts or attributes, whole or line by line.
 
 use std::io::{self, BufReader, Write};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 use super::lines::{chomp, read_line};
 use super::refused::{Refused, taken};
@@ -115,7 +115,7 @@ enum Change<'s> {
     Pattern(&'s ContentPattern, Replacement<'s>),
     Literal(Box<memchr::memmem::Finder<'static>>, String),
     Always(String),
-    Variables(&'s Attributes),
+    Variables(Arc<Attributes>),
 }
 
 impl ReplaceText {
@@ -204,7 +204,7 @@ impl ReplaceText {
             Strategy::Prepend(expression) => Change::Prepend(value(expression)?),
             Strategy::Append(expression) => Change::Append(value(expression)?),
             Strategy::Always(expression) => Change::Always(value(expression)?),
-            Strategy::Variables => Change::Variables(flow_file.attributes()),
+            Strategy::Variables => Change::Variables(session.all_attributes(flow_file)),
             Strategy::Pattern(pattern, text) => {
                 Change::Pattern(pattern, Replacement::script(text, pattern.groups()))
             }

@@ -54,7 +54,6 @@ struct RouteOnAttribute {
     routes: Vec<Expression>,
     /// The relationships' names, for provenance.
     names: Vec<String>,
-    is_pure: bool,
     last: Option<(Arc<Attributes>, Vec<usize>)>,
 }
 
@@ -73,7 +72,6 @@ impl RouteOnAttribute {
             .into_iter()
             .map(|(_, condition)| condition)
             .collect();
-        let is_pure = routes.iter().all(Expression::is_pure);
         let strategy = match settings.needed("Routing Strategy")?.as_str() {
             IF_ALL => Strategy::IfAll,
             IF_ANY => Strategy::IfAny,
@@ -83,7 +81,6 @@ impl RouteOnAttribute {
             strategy,
             routes,
             names,
-            is_pure,
             last: None,
         })
     }
@@ -117,8 +114,9 @@ impl RouteOnAttribute {
         if matched.is_empty() {
             matched.push(UNMATCHED);
         }
-        if self.is_pure {
-            self.last = Some((Arc::clone(flow_file.attributes()), matched.clone()));
+        let attributes = flow_file.attributes();
+        if self.routes.iter().all(|route| route.is_pure(attributes)) {
+            self.last = Some((Arc::clone(attributes), matched.clone()));
         }
         Ok(matched)
     }

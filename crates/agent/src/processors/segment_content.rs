@@ -66,7 +66,7 @@ impl SegmentContent {
     ) -> Result<(), Refused> {
         let text = self.size.evaluate(session.scope(flow_file))?;
         let size = segment_size(&text).map_err(Refused::FlowFile)?;
-        let mut fragments = Fragments::of(flow_file);
+        let mut fragments = Fragments::of(session, flow_file);
         let mut offset = 0;
         loop {
             fragments.push(flow_file.content().slice(offset, size), Vec::new())?;

@@ -118,6 +118,15 @@ impl<'a> Settings<'a> {
         units::size(&text).ok_or_else(|| format!("{name}: '{text}' is no size"))
     }
 
+    /// Bytes a second, if the property has a value.
+    pub fn speed(&self, name: &str) -> Result<Option<u64>, String> {
+        let text = self.text(name)?;
+        let read = |text: String| {
+            units::speed(&text).ok_or_else(|| format!("{name}: '{text}' is no speed"))
+        };
+        text.map(read).transpose()
+    }
+
     /// An expression to evaluate for each FlowFile.
     pub fn expression(&self, name: &str) -> Result<Option<Expression>, String> {
         let Some(value) = self.value(name).filter(|value| !value.is_empty()) else {

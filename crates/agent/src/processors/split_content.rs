@@ -95,7 +95,7 @@ impl SplitContent {
     }
 
     fn split(&self, session: &mut ProcessSession<'_>, flow_file: &FlowFile) -> Result<(), Refused> {
-        let mut fragments = Fragments::of(flow_file);
+        let mut fragments = Fragments::of(session, flow_file);
         let len = self.sequence.needle().len() as u64;
         let mut start = 0;
         let mut push = |from: u64, to: u64| {

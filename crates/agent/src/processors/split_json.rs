@@ -88,7 +88,7 @@ impl SplitJson {
             },
             _ => found,
         };
-        let mut fragments = Fragments::of(flow_file);
+        let mut fragments = Fragments::of(session, flow_file);
         for item in items {
             let text = plain(&item, self.null);
             let content = session.content(Bytes::from(text))?;

@@ -74,7 +74,7 @@ impl SplitRecord {
         let text = self.per_split.evaluate(session.scope(flow_file))?;
         let count_max = records_per_split(&text).map_err(Refused::FlowFile)?;
         let mut records = self.formats.readers.open(session.reader(flow_file));
-        let mut fragments = Fragments::of(flow_file);
+        let mut fragments = Fragments::of(session, flow_file);
         let mut next = records.next()?;
         while next.is_some() {
             let mut content = session.writer();

@@ -128,11 +128,8 @@ impl SplitText {
         let mut finder = LineFinder::new(session.reader(flow_file), marker);
         let mut ahead = None;
         let header = self.header(&mut finder, &mut ahead)?;
-        let filename = match flow_file.attributes().get("filename") {
-            Some(name) => name.to_owned(),
-            None => session.uuid(flow_file),
-        };
-        let mut fragments = Fragments::of(flow_file);
+        let filename = session.filename(flow_file);
+        let mut fragments = Fragments::of(session, flow_file);
         while let Some(piece) = self.piece(&mut finder, &mut ahead, header.len)? {
             let Some(content) = self.content(flow_file.content(), header, piece) else {
                 continue;

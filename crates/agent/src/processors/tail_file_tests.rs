@@ -19,6 +19,7 @@ fn multiple(dir: &Path, names: &str, more: &[(&str, &str)]) -> Rig {
         ("tail-mode", "Multiple file"),
         ("tail-base-directory", dir.to_str().unwrap()),
         ("File to Tail", names),
+        ("Keep Delimiter", "false"),
     ];
     Rig::new("TailFile", &[&own, more].concat())
 }
@@ -30,6 +31,11 @@ fn append(path: &Path, text: &str) {
         .open(path)
         .unwrap();
     file.write_all(text.as_bytes()).unwrap();
+}
+
+/// A tail whose lines leave without their delimiters.
+fn bare(path: &Path, more: &[(&str, &str)]) -> Rig {
+    single(path, &[&[("Keep Delimiter", "false")], more].concat())
 }
 
 /// Lines with these numbers, long enough that many of them have bytes of their own.
@@ -74,21 +80,54 @@ fn app() -> (tempfile::TempDir, PathBuf) {
 fn lines_are_cut_and_an_unfinished_one_waits() {
     let (_dir, path) = app();
     append(&path, "one\n\ntwo\nthr");
-    let mut rig = single(&path, &[]);
+    let mut rig = bare(&path, &[]);
     assert_eq!(collect(&mut rig, 3), ["one", "", "two"]);
     append(&path, "ee\n");
     rig.run();
     let out = rig.one("success");
     assert_eq!(out.text(), "three");
-    assert_eq!(out.attribute("filename"), "app.log");
+    assert_eq!(out.attribute("filename"), "app.9-13.log");
+    assert_eq!(out.attribute("TextFragmentAttribute.base_name"), "");
     assert_eq!(out.attribute("absolute.path"), path.to_str().unwrap());
+}
+
+#[test]
+fn lines_keep_their_delimiters_and_say_where_they_stood() {
+    let (_dir, path) = app();
+    append(&path, "one\n\ntwo\n");
+    let mut rig = single(&path, &[]);
+    rig.run();
+    append(&path, "three\n");
+    rig.run();
+    // What the queue holds comes back from the disk.
+    rig.kill();
+    let out = rig.out("success");
+    let seen: Vec<[&str; 4]> = out
+        .iter()
+        .map(|out| {
+            let part = |name: &str| out.attribute(&format!("TextFragmentAttribute.{name}"));
+            assert_eq!(part("base_name"), "app");
+            assert_eq!(out.attributes.len(), 6, "{:?}", out.attributes);
+            let name = out.attribute("filename");
+            [out.text(), name, part("offset"), part("post_name")]
+        })
+        .collect();
+    assert_eq!(
+        seen,
+        [
+            ["one\n", "app.0-3.log", "0", "log"],
+            ["\n", "app.4-4.log", "4", "log"],
+            ["two\n", "app.5-8.log", "5", "log"],
+            ["three\n", "app.9-14.log", "9", "log"],
+        ]
+    );
 }
 
 #[test]
 fn a_kill_before_the_commit_reads_again_and_after_it_goes_on() {
     let (_dir, path) = app();
     append(&path, &lines(0..10));
-    let mut rig = single(&path, &[]);
+    let mut rig = bare(&path, &[]);
     rig.kill();
     assert_eq!(collect(&mut rig, 10), expected(0..10));
     rig.kill();
@@ -104,7 +143,7 @@ fn batches_are_bounded_and_can_stay_together() {
     rig.trigger().unwrap();
     assert_eq!(rig.count("success"), 2);
     let more = [("Result Mode", "Flow file per batch"), ("Batch Size", "2")];
-    let mut rig = single(&path, &more);
+    let mut rig = bare(&path, &more);
     rig.run();
     let out = rig.out("success");
     let seen: Vec<(&str, &str)> = out
@@ -118,9 +157,9 @@ fn batches_are_bounded_and_can_stay_together() {
 fn delimiters_may_be_longer_and_may_be_missing() {
     let (_dir, path) = app();
     append(&path, "a\r\nb\nc\r\nd");
-    let mut rig = single(&path, &[("Input Delimiter", "\\r\\n")]);
+    let mut rig = bare(&path, &[("Input Delimiter", "\\r\\n")]);
     assert_eq!(collect(&mut rig, 2), ["a", "b\nc"]);
-    let mut rig = single(&path, &[("Input Delimiter", "")]);
+    let mut rig = bare(&path, &[("Input Delimiter", "")]);
     assert_eq!(collect(&mut rig, 1), ["a\r\nb\nc\r\nd"]);
 }
 
@@ -135,7 +174,7 @@ fn the_start_is_where_it_was_asked_for() {
         append(&dir.path().join("app.log.1"), &lines(0..10));
         std::thread::sleep(Duration::from_millis(20));
         append(&path, &lines(10..20));
-        let mut rig = single(&path, &[("Initial Start Position", start)]);
+        let mut rig = bare(&path, &[("Initial Start Position", start)]);
         rig.run();
         // Killed before the first line was read, it does not forget where it began.
         if start == "Current Time" {
@@ -150,7 +189,7 @@ fn the_start_is_where_it_was_asked_for() {
 #[test]
 fn a_file_that_comes_later_is_read_whole_even_from_now_on() {
     let (_dir, path) = app();
-    let mut rig = single(&path, &[("Initial Start Position", "Current Time")]);
+    let mut rig = bare(&path, &[("Initial Start Position", "Current Time")]);
     rig.run();
     append(&path, &lines(0..3));
     assert_eq!(collect(&mut rig, 3), expected(0..3));
@@ -189,7 +228,7 @@ fn rotation_loses_nothing_while_it_runs_and_while_it_is_away() {
         for is_away in [false, true] {
             let (dir, path) = app();
             append(&path, &lines(0..40));
-            let mut rig = single(&path, &[]);
+            let mut rig = bare(&path, &[]);
             let mut seen = collect(&mut rig, 40);
             // Not seen before the file is rotated, with an unfinished line at the end.
             append(&path, &lines(40..45));
@@ -210,7 +249,7 @@ fn a_file_that_was_truncated_and_has_grown_past_what_was_read_is_seen_as_another
     for is_away in [false, true] {
         let (dir, path) = app();
         append(&path, &lines(0..100));
-        let mut rig = single(&path, &[]);
+        let mut rig = bare(&path, &[]);
         let mut seen = collect(&mut rig, 100);
         // Held back meanwhile: what the copy has more than that is not read yet.
         append(&path, &lines(100..120));
@@ -229,7 +268,7 @@ fn two_rotations_while_it_is_away_are_both_read() {
     for (name, rotate) in ROTATIONS {
         let (dir, path) = app();
         append(&path, &lines(0..40));
-        let mut rig = single(&path, &[]);
+        let mut rig = bare(&path, &[]);
         let mut seen = collect(&mut rig, 40);
         append(&path, &lines(40..50));
         rotate(&path, &dir.path().join("app.log.1"));
@@ -247,7 +286,7 @@ fn two_rotations_while_it_is_away_are_both_read() {
 #[test]
 fn from_the_beginning_of_time_on_a_file_is_read_that_was_rolled_before_it_was_seen() {
     let (dir, path) = app();
-    let mut rig = single(&path, &[("Initial Start Position", "Beginning of Time")]);
+    let mut rig = bare(&path, &[("Initial Start Position", "Beginning of Time")]);
     rig.run();
     append(&path, &lines(0..10));
     rename(&path, &dir.path().join("app.log.1"));
@@ -258,7 +297,7 @@ fn from_the_beginning_of_time_on_a_file_is_read_that_was_rolled_before_it_was_se
 #[test]
 fn files_rolled_at_one_moment_come_in_the_order_in_which_they_were_made() {
     let (dir, path) = app();
-    let mut rig = single(&path, &[]);
+    let mut rig = bare(&path, &[]);
     let moment = std::time::SystemTime::now();
     for (at, name) in ["app.log.8", "app.log.9", "app.log.10"]
         .into_iter()
@@ -286,7 +325,7 @@ fn a_new_file_with_the_old_ones_inode_is_not_taken_for_it() {
     let header = "# header of every file of this application\n".repeat(8);
     append(&path, &header);
     append(&path, &lines(0..5));
-    let mut rig = single(&path, &[]);
+    let mut rig = bare(&path, &[]);
     assert_eq!(collect(&mut rig, 13).len(), 13);
     rig.kill();
     // Written over in place: as if the number had been given to another file.
@@ -409,7 +448,7 @@ fn logrotate_itself_loses_nothing() {
     }
     let (dir, path) = app();
     let config = dir.path().join("logrotate.conf");
-    let mut rig = single(&path, &[]);
+    let mut rig = bare(&path, &[]);
     let mut seen = Vec::new();
     for (round, how) in ["", "copytruncate", "compress", "compress\ndelaycompress"]
         .iter()

@@ -146,7 +146,7 @@ impl UnpackContent {
     ) -> Result<(), ProcessorError> {
         let count = files.len().to_string();
         let identifier = session.uuid(archive);
-        let original = archive.attributes().get("filename").map(str::to_owned);
+        let original = session.filename(archive);
         for (index, (own, content)) in files.into_iter().enumerate() {
             let mut attributes = archive.attributes().as_ref().clone();
             attributes.remove(|name| name == "mime.type");
@@ -156,9 +156,7 @@ impl UnpackContent {
             attributes.set("fragment.identifier", identifier.as_str());
             attributes.set("fragment.index", (index + 1).to_string());
             attributes.set("fragment.count", count.as_str());
-            if let Some(original) = &original {
-                attributes.set("segment.original.filename", original.as_str());
-            }
+            attributes.set("segment.original.filename", original.as_ref());
             let mut flow_file = session.create_child(&[archive], Arc::new(attributes));
             session.set_content(&mut flow_file, content)?;
             session.transfer(flow_file, SUCCESS);

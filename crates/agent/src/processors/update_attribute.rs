@@ -43,7 +43,6 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
 struct UpdateAttribute {
     assignments: Vec<(String, Expression)>,
     delete: Option<regex::Regex>,
-    is_pure: bool,
     /// The last attributes seen and what became of them: lines of one file share theirs.
     last: Option<(Arc<Attributes>, Arc<Attributes>)>,
 }
@@ -56,13 +55,9 @@ impl UpdateAttribute {
             regex::Regex::new(&format!("^(?:{text})$"))
                 .map_err(|error| format!("Delete Attributes Expression: {error}"))
         });
-        let is_pure = assignments
-            .iter()
-            .all(|(_, expression)| expression.is_pure());
         Ok(UpdateAttribute {
             assignments,
             delete: delete.transpose()?,
-            is_pure,
             last: None,
         })
     }
@@ -78,7 +73,8 @@ impl UpdateAttribute {
             return Ok(Arc::clone(after));
         }
         let scope = session.scope(flow_file);
-        let mut attributes = flow_file.attributes().as_ref().clone();
+        let before = flow_file.attributes();
+        let mut attributes = before.as_ref().clone();
         if let Some(delete) = &self.delete {
             attributes.remove(|name| delete.is_match(name));
         }
@@ -86,8 +82,9 @@ impl UpdateAttribute {
             attributes.set(name, expression.evaluate(scope)?.into_owned());
         }
         let attributes = Arc::new(attributes);
-        if self.is_pure {
-            self.last = Some((Arc::clone(flow_file.attributes()), Arc::clone(&attributes)));
+        let mut assignments = self.assignments.iter();
+        if assignments.all(|(_, expression)| expression.is_pure(before)) {
+            self.last = Some((Arc::clone(before), Arc::clone(&attributes)));
         }
         Ok(attributes)
     }
@@ -160,14 +157,14 @@ mod tests {
 
     #[test]
     fn what_is_remembered_of_the_last_flow_file_is_not_used_for_others() {
-        let properties = [("id", "${uuid}"), ("copy", "${a}")];
+        let properties = [("copy", "${a}"), ("name", "${filename}")];
         let mut rig = Rig::new("UpdateAttribute", &properties);
         for a in ["1", "2", "2"] {
             rig.put(&[("a", a)], "");
         }
         rig.run();
         for out in rig.out("success") {
-            assert_eq!(out.attribute("id"), out.uuid);
+            assert_eq!(out.attribute("name"), out.uuid);
             assert_eq!(out.attribute("copy"), out.attribute("a"));
         }
     }

@@ -145,7 +145,7 @@ impl<'b> Reader<'b> {
         const OUTSIDE: RecordError = RecordError("a group differs where there is nothing");
         let mut group = before;
         let attributes = Arc::make_mut(&mut group.attributes);
-        if attributes.iter().len() > LIKE_COUNT_MAX {
+        if attributes.records().len() > LIKE_COUNT_MAX {
             return Err(RecordError("a group is like a larger one than may be"));
         }
         group.entry.0 = group.entry.0.wrapping_add(self.signed()?);

@@ -207,7 +207,7 @@ impl Writer {
 
     fn group(&mut self, connection: &str, flow_file: &FlowFile) {
         self.bytes(connection.as_bytes());
-        let attributes = flow_file.attributes.iter();
+        let attributes = flow_file.attributes.records();
         self.number(attributes.len() as u64);
         for (name, value) in attributes {
             self.bytes(name.as_bytes());
@@ -220,7 +220,12 @@ impl Writer {
     fn group_like(&mut self, before: &FlowFile, flow_file: &FlowFile) {
         self.out.push(OP_PUT_LIKE);
         self.signed(flow_file.entry.0.wrapping_sub(before.entry.0));
-        let pairs = || before.attributes.iter().zip(flow_file.attributes.iter());
+        let pairs = || {
+            before
+                .attributes
+                .records()
+                .zip(flow_file.attributes.records())
+        };
         let differing = || {
             let numbered = pairs().enumerate();
             numbered.filter(|(_, ((_, old), (_, new)))| old != new)
@@ -316,9 +321,9 @@ fn same_group(a: &FlowFile, b: &FlowFile) -> bool {
 
 /// Whether attributes have the same names, and are few enough to be told by their differences.
 fn is_like(before: &Attributes, attributes: &Attributes) -> bool {
-    let pairs = || before.iter().zip(attributes.iter());
-    before.iter().len() == attributes.iter().len()
-        && attributes.iter().len() <= LIKE_COUNT_MAX
+    let pairs = || before.records().zip(attributes.records());
+    before.records().len() == attributes.records().len()
+        && attributes.records().len() <= LIKE_COUNT_MAX
         && pairs().all(|((old, _), (new, _))| old == new)
         && attributes.bytes() <= LIKE_BYTES_MAX
 }

@@ -31,6 +31,7 @@ mod gcp_credentials;
 mod proxy_configuration;
 mod ssl_context;
 mod state_storage;
+mod update_policy;
 
 use std::any::Any;
 use std::collections::HashMap;
@@ -44,11 +45,12 @@ use crate::definition::ServiceDefinition;
 use crate::processors::{Dynamic, PropertyKind, Settings, Shape};
 use crate::record_sets;
 
-pub use aws_credentials::AwsCredentials;
+pub(crate) use aws_credentials::aws_source;
 #[cfg(feature = "sql")]
 pub(crate) use database::ROLE as DATABASE_ROLE;
 pub use proxy_configuration::{ProxyConfiguration, ProxyType};
 pub use ssl_context::{ClientAuthentication, SslContext, SslFiles};
+pub(crate) use update_policy::UpdatePolicy;
 
 /// What a controller service is.
 pub struct ServiceKind {
@@ -78,6 +80,7 @@ pub const SERVICES: &[&ServiceKind] = &[
     &gcp_credentials::KIND,
     #[cfg(feature = "sql")]
     &database::ODBC,
+    &update_policy::KIND,
     &state_storage::PERSISTENT,
     &state_storage::ROCKS_DB,
     &state_storage::VOLATILE,

@@ -38,6 +38,13 @@ impl ProcessSession<'_> {
                 self.held
             )));
         }
+        let sent = self.transfers.iter();
+        let mut sent = sent.filter(|transfer| !transfer.flow_files.is_empty());
+        if let Some(name) = sent.find_map(|sent| self.node.loose[sent.relationship].as_deref()) {
+            return Err(ProcessorError::Failed(format!(
+                "FlowFiles go to '{name}', which is neither connected nor auto-terminated"
+            )));
+        }
         if !self.is_dirty {
             // What earlier commits of this session did may still be on its way.
             return match waits {

@@ -33,7 +33,9 @@ use crate::bulletins::{Bulletins, Level, Source};
 use crate::definition::Flow;
 use crate::engine::{Engine, Ground, Node, NodeStatus, Prepared, QueueStatus, is_passing};
 use crate::limits::FLOW_STOP_WAIT_DEFAULT;
+use crate::processors::Settings;
 use crate::repository::Repository;
+use crate::services::UpdatePolicy;
 
 /// Runs the current flow.
 pub(crate) struct Supervisor {
@@ -276,6 +278,20 @@ impl Supervisor {
         running.flow_id.clone().or(own.filter(|id| !id.is_empty()))
     }
 
+    /// What the flow says of settings that the control plane may change.
+    ///
+    /// Errors: the flow's word for it cannot be read.
+    pub(crate) fn update_policy(&self) -> Result<Option<UpdatePolicy>, AgentError> {
+        let running = self.running.lock();
+        let mut services = running.flow().into_iter().flat_map(|flow| &flow.services);
+        let Some(service) = services.find(|service| service.name == POLICY) else {
+            return Ok(None);
+        };
+        let settings = Settings::of_service(self.ground.clock.now(), service);
+        let policy = UpdatePolicy::new(&settings);
+        policy.map(Some).map_err(AgentError::Setting)
+    }
+
     pub(crate) fn flow_name(&self) -> Option<String> {
         self.running.lock().flow().map(|flow| flow.name.clone())
     }
@@ -480,6 +496,9 @@ pub(crate) fn read(path: &Path) -> Result<String, AgentError> {
         source,
     })
 }
+
+/// The service that says which settings may be changed, as C++ agents look for it.
+const POLICY: &str = "C2UpdatePolicy";
 
 /// The agent's own name among its components, as C++ agents have it.
 pub(crate) const CONTROLLER: &str = "FlowController";

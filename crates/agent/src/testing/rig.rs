@@ -220,10 +220,11 @@ impl Rig {
                     break;
                 }
                 for flow_file in &flow_files {
-                    let attributes = flow_file.attributes().iter();
+                    let attributes = flow_file.all_attributes();
                     all.push(Out {
                         uuid: session.uuid(flow_file),
                         attributes: attributes
+                            .iter()
                             .map(|(name, value)| (name.to_owned(), value.to_owned()))
                             .collect(),
                         content: session.read(flow_file)?,

@@ -143,6 +143,7 @@ Processors:
     scheduling period: 50 ms
     Properties:
       File to Tail: {log}
+      Keep Delimiter: false
   - id: 5d0d7a3e-6f0b-4c7e-8e43-000000000002
     name: publish
     class: org.apache.nifi.minifi.processors.PublishKafka

@@ -451,7 +451,7 @@ Processors:
   id: tail
   class: TailFile
   scheduling period: 10 ms
-  Properties: {File to Tail: "{dir}/in/app.log", Initial Start Position: Beginning of Time}
+  Properties: {File to Tail: "{dir}/in/app.log", Initial Start Position: Beginning of Time, Keep Delimiter: false}
 - name: call
   id: call
   class: UpdateAttribute

@@ -363,6 +363,41 @@ fn properties_are_checked_kept_and_applied_by_a_start() {
 }
 
 #[test]
+fn a_flow_says_which_properties_may_be_changed() {
+    let dir = tempfile::tempdir().unwrap();
+    let runtime = runtime();
+    let plane = Plane::start();
+    let supervisor = supervisor(dir.path(), &runtime);
+    let policy = "Controller Services:
+- name: C2UpdatePolicy
+  class: UpdatePolicyControllerService
+  Properties:
+    Allowed Properties: [{value: a}, {value: b}]
+    Disallowed Properties: [{value: b}]
+";
+    let flow = format!("{}{policy}", make_and_log("guarded"));
+    supervisor.update(None, &flow).unwrap();
+    let told = Told {
+        dir: dir.path().to_owned(),
+        ..Told::default()
+    };
+    let client = plane.client_with(plane.config(), told, &supervisor, &runtime);
+    let args = json!({ "a": "1", "b": "1", "c": "1" });
+    let (state, ack) = plane.ask("p1", "UPDATE", "properties", args);
+    assert_eq!(state, "PARTIALLY_APPLIED");
+    let details = ack.details();
+    assert!(details.contains("not let b be") && details.contains("not let c be"));
+    runtime.block_on(client.restart.notified());
+    // It holds for one start, since the flow does not say that it is to last.
+    for expected in [1, 0] {
+        let overlay = crate::properties::begin(dir.path()).unwrap().overlay;
+        assert_eq!(overlay.len(), expected);
+    }
+    client.end();
+    supervisor.stop();
+}
+
+#[test]
 fn a_restart_comes_after_its_acknowledgement_and_once() {
     let dir = tempfile::tempdir().unwrap();
     let runtime = runtime();

@@ -168,6 +168,7 @@ impl Plane {
             period: HumanDuration(Duration::from_millis(20)),
             is_full: false,
             roots: vec![Root::Device, Root::Agent, Root::Flow, Root::Assets],
+            bulletins_max: usize::MAX,
             is_gzip: false,
             is_minimized: false,
             asset_wait: Duration::from_secs(30),

@@ -6,6 +6,7 @@
 
 use super::is_true;
 use crate::expression::{Frame, Value};
+use crate::flowfile::OWN;
 use crate::patterns::Pattern;
 
 /// Where the values come from.
@@ -90,14 +91,17 @@ impl Source {
                     return Ok(Vec::new());
                 };
                 let mut values = Vec::new();
-                for (name, value) in attributes.iter() {
+                let own = OWN.iter().copied();
+                let own = own.filter(|name| attributes.get(name).is_none());
+                for name in attributes.iter().map(|(name, _)| name).chain(own) {
                     for pattern in all() {
                         if pattern.is_match(name)? {
-                            values.push(Value::Text(value.to_owned()));
+                            values.push(frame.scope.attribute(name));
                             break;
                         }
                     }
                 }
+                values.retain(|value| *value != Value::Null);
                 Ok(values)
             }
             Kind::Delineated => {

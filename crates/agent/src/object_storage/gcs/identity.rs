@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 
 use super::{json_words, number, text};
 use crate::net::http_client::{self, ClientSettings};
-use crate::object_storage::{Refusal, Request, answer, bounded_text, good, query};
+use crate::object_storage::{Refusal, Request, query, told};
 
 /// Who the agent is, with the token that it has at present.
 pub(crate) struct Identity {
@@ -115,6 +115,8 @@ impl Identity {
             refusal.message = format!("{} (for an access token)", refusal.message);
             refusal
         })?;
+        let told: Value =
+            serde_json::from_str(&told).map_err(|_| "the answer is no JSON".to_owned())?;
         let token =
             text(&told, "access_token").ok_or("the answer has no access_token".to_owned())?;
         let seconds = number(&told, "expires_in").unwrap_or_default();
@@ -168,7 +170,7 @@ async fn exchange(
     token_uri: &str,
     form: String,
     wait: Duration,
-) -> Result<Value, Refusal> {
+) -> Result<String, Refusal> {
     let kind = "application/x-www-form-urlencoded".to_owned();
     let request = Request {
         method: Method::POST,
@@ -176,11 +178,11 @@ async fn exchange(
         headers: vec![("content-type".to_owned(), kind)],
         body: Some(form.into()),
     };
-    told(client, request, wait).await
+    told(client, request, json_words, wait).await
 }
 
 /// The metadata server is beside the machine, never behind a proxy.
-async fn of_machine(address: &str, wait: Duration) -> Result<Value, Refusal> {
+async fn of_machine(address: &str, wait: Duration) -> Result<String, Refusal> {
     let client = http_client::client(&ClientSettings {
         connect_wait: wait,
         ..ClientSettings::default()
@@ -191,18 +193,7 @@ async fn of_machine(address: &str, wait: Duration) -> Result<Value, Refusal> {
         headers: vec![("metadata-flavor".to_owned(), "Google".to_owned())],
         body: None,
     };
-    told(&client, request, wait).await
-}
-
-async fn told(
-    client: &reqwest::Client,
-    request: Request,
-    wait: Duration,
-) -> Result<Value, Refusal> {
-    let answer = good(answer(client, request, wait).await?, json_words).await?;
-    let text = bounded_text(answer).await?;
-    let told = serde_json::from_str(&text);
-    Ok(told.map_err(|_| "the answer is no JSON".to_owned())?)
+    told(&client, request, json_words, wait).await
 }
 
 fn key(pem: &str) -> Result<RsaKeyPair, String> {

@@ -1,8 +1,10 @@
 //! Object storage by S3's REST interface: signed requests over the agent's HTTP client.
 
+mod identity;
 mod sign;
 
 use std::io::Read;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::UnixMillis;
@@ -11,6 +13,7 @@ use ring::digest;
 
 use super::{Request, bounded_text, path_of, xml, xml_words};
 
+pub(crate) use identity::{Identity, Source};
 pub(crate) use sign::{Credentials, hash, hexadecimal};
 #[cfg(test)]
 pub(crate) use sign::{Signed, authorization};
@@ -24,7 +27,8 @@ pub(crate) struct Bucket {
     pub(crate) endpoint: Option<String>,
     /// Whether the bucket stands in the host's name.
     pub(crate) is_virtual: bool,
-    pub(crate) credentials: Option<Credentials>,
+    /// Nobody, where it is none.
+    pub(crate) identity: Option<Arc<Identity>>,
     pub(crate) requester_pays: bool,
 }
 
@@ -98,14 +102,16 @@ impl Bucket {
         if self.requester_pays {
             headers.push(("x-amz-request-payer".to_owned(), "requester".to_owned()));
         }
-        let token = self
-            .credentials
-            .as_ref()
-            .and_then(|found| found.session_token.clone());
+        let credentials = match &self.identity {
+            Some(identity) => Some(identity.credentials(client, now, wait).await?),
+            None => None,
+        };
+        let token = credentials.as_ref();
+        let token = token.and_then(|found| found.session_token.clone());
         headers.extend(token.map(|token| ("x-amz-security-token".to_owned(), token)));
         headers.push(("host".to_owned(), host));
         headers.sort();
-        let authorization = self.credentials.as_ref().map(|credentials| {
+        let authorization = credentials.as_ref().map(|credentials| {
             let signed = sign::Signed {
                 method: ask.method.as_str(),
                 path: &path,

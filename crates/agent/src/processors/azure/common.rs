@@ -5,7 +5,7 @@ use std::time::Duration;
 use crate::expression::Expression;
 use crate::flowfile::FlowFile;
 use crate::object_storage::azure::Account;
-use crate::processors::object_storage::{PROXY, client, filename, text_alone, text_of};
+use crate::processors::object_storage::{PROXY, client, text_alone, text_of};
 use crate::processors::{Expressions, PropertyKind, Settings, Shape, joined};
 use crate::services::azure_credentials as azure;
 use crate::session::ProcessSession;
@@ -69,10 +69,10 @@ impl Way {
         let container = text_of(Some(&self.container), session, flow_file)?;
         let mut blob = text_of(self.blob.as_ref(), session, flow_file)?;
         if blob.is_empty() {
-            blob = filename(flow_file);
+            blob = session.filename(flow_file).into_owned();
         }
         if container.is_empty() || blob.is_empty() {
-            return Err("Container Name or Blob is empty and there is no filename".to_owned());
+            return Err("Container Name or Blob and filename are empty".to_owned());
         }
         Ok((container, blob))
     }

@@ -78,7 +78,7 @@ pub(in super::super) const KIND: ProcessorKind = ProcessorKind {
             "Duplicate Header Handling",
             "What becomes of a header that a record has several times.",
         )
-        .default("Keep First")
+        .default("Keep Latest")
         .allowed(&["Keep First", "Keep Latest", "Comma-separated Merge"]),
         PropertyKind::new("Message Header Encoding", "How header values become text.")
             .default("UTF-8")

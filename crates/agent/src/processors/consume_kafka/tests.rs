@@ -125,7 +125,7 @@ fn records_of_every_codec_come_with_their_keys_and_headers() {
         ("kafka.topic", "in"),
         ("kafka.count", "1"),
         ("kafka.timestamp", "1000"),
-        ("kind", "first"),
+        ("kind", "second"),
     ] {
         assert_eq!(of_first.get(name), Some(&value.as_bytes()), "{name}");
     }

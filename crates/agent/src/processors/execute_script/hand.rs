@@ -4,6 +4,7 @@
 //! until then; what it keeps of them beyond its trigger is an error to touch. The names of methods
 //! are MiNiFi C++'s.
 
+use std::borrow::Cow;
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
 use std::io::{Read, Seek};
@@ -15,7 +16,7 @@ use mlua::{AnyUserData, Error, Lua, LuaString, UserData, UserDataMethods, UserDa
 use parking_lot::Mutex;
 
 use crate::content::{Content, ContentReader};
-use crate::flowfile::{Attributes, FlowFile};
+use crate::flowfile::{Attributes, FILENAME, FlowFile};
 use crate::limits::{
     CONTENT_PIECE_BYTES, CONTENT_READ_BYTES_MAX, SCRIPT_ATTRIBUTE_BYTES_MAX,
     SCRIPT_STREAMS_DEPTH_MAX, SESSION_FLOW_FILES_MAX,
@@ -281,18 +282,22 @@ impl Held {
         self.flow_file.as_ref().ok_or_else(released)
     }
 
-    fn value(&self, name: &str) -> mlua::Result<&str> {
-        self.flow_file()?;
-        Ok(match self.attributes.get(name) {
+    fn value(&self, name: &str) -> mlua::Result<Cow<'_, str>> {
+        Ok(match self.known(name)? {
             Some(value) => value,
-            None if name == "uuid" => &self.uuid,
-            None => "",
+            None if matches!(name, "uuid" | FILENAME) => Cow::Borrowed(&self.uuid),
+            None => Cow::default(),
         })
     }
 
     fn has(&self, name: &str) -> mlua::Result<bool> {
-        self.flow_file()?;
-        Ok(self.attributes.get(name).is_some())
+        Ok(self.known(name)?.is_some())
+    }
+
+    fn known(&self, name: &str) -> mlua::Result<Option<Cow<'_, str>>> {
+        let flow_file = self.flow_file()?;
+        let known = self.attributes.get(name).map(Cow::Borrowed);
+        Ok(known.or_else(|| flow_file.own_attribute(name).map(Cow::Owned)))
     }
 
     fn set(&mut self, name: &str, value: &str) -> mlua::Result<()> {
@@ -359,7 +364,7 @@ impl UserData for Sessions<'_, '_, '_> {
 impl UserData for Handle {
     fn add_methods<M: UserDataMethods<Self>>(methods: &mut M) {
         methods.add_method("getAttribute", |lua, this, name: String| {
-            lua.create_string(this.0.lock().value(&name)?)
+            lua.create_string(this.0.lock().value(&name)?.as_bytes())
         });
         methods.add_method(
             "setAttribute",

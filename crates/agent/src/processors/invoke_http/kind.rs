@@ -93,6 +93,7 @@ pub(in super::super) const KIND: ProcessorKind = ProcessorKind {
             "Send Message Body",
             "Whether POST, PUT and PATCH carry the content.",
         )
+        .also(&"send-message-body")
         .default("true")
         .shape(Shape::Flag),
         PropertyKind::new(
@@ -127,11 +128,11 @@ pub(in super::super) const KIND: ProcessorKind = ProcessorKind {
         .shape(Shape::Flag),
         PropertyKind::new(
             "Upload Speed Limit",
-            "Bytes a second up at most, as `100 KB`.",
+            "Bytes a second up at most, as `100 KB/s`.",
         )
-        .shape(Shape::Size),
+        .shape(Shape::Speed),
         PropertyKind::new("Download Speed Limit", "Bytes a second down at most.")
-            .shape(Shape::Size),
+            .shape(Shape::Speed),
     ],
     dynamic: Dynamic::None,
     relationships: &[

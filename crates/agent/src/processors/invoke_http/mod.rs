@@ -92,10 +92,6 @@ impl InvokeHttp {
             .transpose();
         let user = settings.text("Request Username")?;
         let password = settings.text("Request Password")?.unwrap_or_default();
-        let speed = |name: &str| match settings.text(name)? {
-            Some(_) => settings.size(name).map(Some),
-            None => Ok(None),
-        };
         Ok(InvokeHttp {
             client,
             method: settings
@@ -123,8 +119,8 @@ impl InvokeHttp {
             answer_attribute: settings.expression("Put Response Body in Attribute")?,
             always_answers: settings.flag("Always Output Response")?,
             penalizes_no_retry: settings.flag("Penalize on \"No Retry\"")?,
-            upload_speed: speed("Upload Speed Limit")?,
-            download_speed: speed("Download Speed Limit")?,
+            upload_speed: settings.speed("Upload Speed Limit")?,
+            download_speed: settings.speed("Download Speed Limit")?,
             connect_wait,
             read_wait: settings.duration("Read Timeout")?,
         })
@@ -147,7 +143,7 @@ impl InvokeHttp {
         if !matches!(url.scheme(), "http" | "https") {
             return Err(format!("'{url}' is neither http:// nor https://"));
         }
-        let mut headers = self.headers(flow_file.attributes())?;
+        let mut headers = self.headers(&session.all_attributes(flow_file))?;
         if self.has_date {
             let now = std::time::UNIX_EPOCH + Duration::from_millis(session.now().0.max(0) as u64);
             if let Ok(date) = HeaderValue::from_str(&httpdate::fmt_http_date(now)) {

@@ -41,7 +41,7 @@ Processors:
   class: UpdateAttribute
   scheduling strategy: EVENT_DRIVEN
   auto-terminated relationships list: [failure]
-  Properties: {{filename: '${{filename:replaceNull(${{x-name}})}}'}}
+  Properties: {{filename: '${{x-name:replaceNull(${{filename}})}}'}}
 - name: put
   id: put
   class: PutFile

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
+use std::sync::Arc;
 
 use bytes::Bytes;
 use flate2::Crc;
@@ -97,8 +98,8 @@ pub(super) fn stream(
     flow_files: &[FlowFile],
 ) -> Result<Content, ProcessorError> {
     let headers = flow_files.iter().map(|flow_file| {
-        let attributes = flow_file.attributes().iter();
-        flow_file_stream::header(attributes, flow_file.size())
+        let attributes = session.all_attributes(flow_file);
+        flow_file_stream::header(attributes.iter(), flow_file.size())
     });
     between(session, headers.collect(), flow_files, Vec::new())
 }
@@ -169,8 +170,14 @@ pub(super) fn zip(
 pub(super) fn attributes(strategy: AttributeStrategy, flow_files: &[FlowFile]) -> Attributes {
     // Each name with the one value that was seen, or none where values differ, and how often.
     let mut seen: BTreeMap<&str, (Option<&str>, usize)> = BTreeMap::new();
-    for flow_file in flow_files {
-        for (name, value) in flow_file.attributes().iter() {
+    let all = flow_files.iter().map(|flow_file| match flow_files {
+        [one] => one.all_attributes(),
+        // What follows from where content lies differs.
+        _ => Arc::clone(flow_file.attributes()),
+    });
+    let all: Vec<Arc<Attributes>> = all.collect();
+    for attributes in &all {
+        for (name, value) in attributes.iter() {
             let (known, count) = seen.entry(name).or_insert((Some(value), 0));
             if *known != Some(value) {
                 *known = None;

@@ -10,6 +10,7 @@
 mod bins;
 mod formats;
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -216,20 +217,20 @@ impl MergeContent {
 
     /// Puts a FlowFile into its bin; it comes back when it belongs nowhere.
     fn add(&mut self, session: &mut ProcessSession<'_>, flow_file: FlowFile) -> Option<FlowFile> {
-        let attribute = |name: &str| flow_file.attributes().get(name);
+        let attribute = |name: &str| flow_file.attribute(name);
         let (group, whole) = if self.defragments {
             let count = attribute(COUNT).and_then(|text| text.parse().ok());
             let index = index_of(&flow_file);
             match (attribute(IDENTIFIER), count, index) {
                 (Some(identifier), Some(count), Some(_)) if count > 0 => {
-                    (identifier.to_owned(), Some(count))
+                    (identifier.into_owned(), Some(count))
                 }
                 _ => return Some(flow_file),
             }
         } else {
             let correlation = self.correlation.as_deref();
             let value = correlation.and_then(attribute);
-            (value.unwrap_or_default().to_owned(), None)
+            (value.unwrap_or_default().into_owned(), None)
         };
         let bytes = flow_file.size();
         session.keep(std::slice::from_ref(&flow_file));
@@ -281,12 +282,15 @@ impl MergeContent {
 
     fn attributes_of(&self, session: &ProcessSession<'_>, flow_files: &[FlowFile]) -> Attributes {
         let mut attributes = formats::attributes(self.attributes, flow_files);
-        let from = match flow_files.len() {
-            1 => "filename",
-            _ => "segment.original.filename",
+        let name = match flow_files {
+            [one] => Some(session.filename(one)),
+            [first, ..] => {
+                let original = first.attributes().get("segment.original.filename");
+                original.map(Cow::Borrowed)
+            }
+            [] => None,
         };
-        let first = flow_files.first();
-        if let Some(name) = first.and_then(|first| first.attributes().get(from)) {
+        if let Some(name) = name {
             attributes.set("filename", format!("{name}{}", self.format.extension()));
         }
         if let Some(mime) = self.format.mime() {
@@ -302,20 +306,17 @@ impl MergeContent {
     /// A FlowFile's name in an archive.
     fn name_of(&self, session: &ProcessSession<'_>, flow_file: &FlowFile) -> String {
         let attribute = |name: &str| flow_file.attributes().get(name);
-        let name = match attribute("filename") {
-            Some(name) => name.to_owned(),
-            None => session.uuid(flow_file),
-        };
+        let name = session.filename(flow_file);
         match attribute("path").filter(|_| self.keeps_path) {
             Some(path) => {
                 let path = path.trim_start_matches("./").trim_matches('/');
                 if path.is_empty() {
-                    name
+                    name.into_owned()
                 } else {
                     format!("{path}/{name}")
                 }
             }
-            None => name,
+            None => name.into_owned(),
         }
     }
 

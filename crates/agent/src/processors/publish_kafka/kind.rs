@@ -4,6 +4,9 @@ use super::PublishKafka;
 use crate::processors::kafka_properties::{
     PASSWORD, SASL_MECHANISM, SECURITY_PROTOCOL, SSL_CONTEXT, USERNAME,
 };
+use crate::processors::tls_files::{
+    SECURITY_CA, SECURITY_CERT, SECURITY_KEY, SECURITY_PASS_PHRASE,
+};
 use crate::processors::{
     Dynamic, Expressions, Input, ProcessorKind, PropertyKind, RelationshipKind, Shape,
 };
@@ -85,6 +88,12 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
             "A further bound of Target Batch Payload Size.",
         )
         .shape(Shape::Size),
+        PropertyKind::new(
+            "Max Flow Segment Size",
+            "Content bytes of a record at most; 0 B: a FlowFile is always one record.",
+        )
+        .default("0 B")
+        .allowed(&["0 B"]),
         PropertyKind::new("Compress Codec", "How the records of a batch are packed.")
             .default("none")
             .allowed(&["none", "gzip", "snappy", "lz4", "zstd"]),
@@ -104,6 +113,10 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
         USERNAME,
         PASSWORD,
         SSL_CONTEXT,
+        SECURITY_CA,
+        SECURITY_CERT,
+        SECURITY_KEY,
+        SECURITY_PASS_PHRASE,
     ],
     dynamic: Dynamic::None,
     relationships: &[

@@ -511,7 +511,7 @@ impl PublishKafka {
         for (index, flow_file) in batch.flow_files.iter().enumerate() {
             let key = batch.keys.as_ref().map(|keys| keys[index].as_bytes());
             let value = session.read(flow_file)?;
-            let headers = self.headers_of(flow_file);
+            let headers = self.headers_of(session, flow_file);
             builder.push(flow_file.entry().0, key, Some(&value), &headers);
         }
         let (id, epoch) = match self.acks {
@@ -538,11 +538,16 @@ impl PublishKafka {
     }
 
     /// The attributes that go along; the same at each try, as they are on record.
-    fn headers_of(&self, flow_file: &FlowFile) -> Vec<(String, Bytes)> {
+    fn headers_of(
+        &self,
+        session: &ProcessSession<'_>,
+        flow_file: &FlowFile,
+    ) -> Vec<(String, Bytes)> {
         let Some(wanted) = &self.headers else {
             return Vec::new();
         };
-        let attributes = flow_file.attributes().iter();
+        let attributes = session.all_attributes(flow_file);
+        let attributes = attributes.iter();
         attributes
             .filter(|(name, _)| wanted.is_match(name))
             .map(|(name, value)| (name.to_owned(), Bytes::copy_from_slice(value.as_bytes())))

@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use crate::expression::Expression;
 use crate::flowfile::FlowFile;
-use crate::object_storage::s3::{Bucket, Credentials};
-use crate::processors::object_storage::{PROXY, client, filename, text_alone, text_of};
+use crate::object_storage::s3::{Bucket, Identity};
+use crate::processors::object_storage::{PROXY, client, text_alone, text_of};
 use crate::processors::{Expressions, PropertyKind, Settings, Shape};
-use crate::services::{AwsCredentials, ProxyConfiguration, ProxyType};
+use crate::services::{ProxyConfiguration, ProxyType, aws_source};
 use crate::session::ProcessSession;
 
 pub(super) const KEY: PropertyKind = PropertyKind::new(
@@ -38,6 +38,13 @@ const CREDENTIALS_SERVICE: PropertyKind = PropertyKind::new(
     "The account, instead of all that.",
 )
 .shape(Shape::Service("AWSCredentialsService"));
+
+const DEFAULT_CREDENTIALS: PropertyKind = PropertyKind::new(
+    "Use Default Credentials",
+    "Whether AWS's default chain is asked for keys when none are set; see AWSCredentialsService.",
+)
+.default("false")
+.shape(Shape::Flag);
 
 const REGION: PropertyKind = PropertyKind::new("Region", "The region of the bucket.")
     .default("us-west-2")
@@ -76,11 +83,12 @@ const PROXY_PASSWORD: PropertyKind = PropertyKind::new("Proxy Password", "That u
     .sensitive();
 
 /// Who asks, where and by which way: properties that every processor of object storage has last.
-pub(super) const ACCOUNT: [PropertyKind; 13] = [
+pub(super) const ACCOUNT: [PropertyKind; 14] = [
     ACCESS_KEY,
     SECRET_KEY,
     CREDENTIALS_FILE,
     CREDENTIALS_SERVICE,
+    DEFAULT_CREDENTIALS,
     REGION,
     TIMEOUT,
     ENDPOINT,
@@ -112,10 +120,10 @@ pub(super) struct Way {
 impl Way {
     /// Reads the properties above.
     pub(super) fn new(settings: &Settings<'_>, has_key: bool) -> Result<Self, String> {
-        let service = settings.service::<AwsCredentials>("AWS Credentials Provider service")?;
-        let found = match service {
-            Some(found) => Some(AwsCredentials::clone(&found)),
-            None => AwsCredentials::read(settings, false)?,
+        let service = settings.service::<Identity>("AWS Credentials Provider service")?;
+        let identity = match service {
+            Some(identity) => Some(identity),
+            None => aws_source(settings)?.map(|source| Arc::new(Identity::new(source))),
         };
         let wait = settings.duration("Communications Timeout")?;
         let client = client(settings, wait, proxy(settings)?)?;
@@ -130,12 +138,11 @@ impl Way {
                 name: String::new(),
                 region: settings.needed("Region")?,
                 endpoint: settings.text("Endpoint Override URL")?,
-                is_virtual: settings.flag("Use Virtual Addressing")?,
-                credentials: found.map(|found| Credentials {
-                    access_key: found.access_key,
-                    secret_key: found.secret_key,
-                    session_token: found.session_token,
-                }),
+                is_virtual: match settings.text("Use Path Style Access")?.as_deref() {
+                    Some(is_path) => is_path != "true",
+                    None => settings.flag("Use Virtual Addressing")?,
+                },
+                identity,
                 requester_pays: false,
             },
             bucket_name: settings.expression("Bucket")?.ok_or("Bucket is empty")?,
@@ -152,10 +159,10 @@ impl Way {
         let name = text_of(Some(&self.bucket_name), session, flow_file)?;
         let mut key = text_of(self.key.as_ref(), session, flow_file)?;
         if key.is_empty() {
-            key = filename(flow_file);
+            key = session.filename(flow_file).into_owned();
         }
         if name.is_empty() || key.is_empty() {
-            return Err("Bucket or Object Key is empty and there is no filename".to_owned());
+            return Err("Bucket or Object Key and filename are empty".to_owned());
         }
         Ok((self.named(name), key))
     }

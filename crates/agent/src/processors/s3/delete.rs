@@ -19,7 +19,7 @@ use crate::session::ProcessSession;
 pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
     name: "DeleteS3Object",
     description: "Deletes the object that each FlowFile names; one that is not there is fine.",
-    properties: &joined::<3, 13, 16>(
+    properties: &joined::<3, 14, 17>(
         [
             KEY,
             BUCKET,

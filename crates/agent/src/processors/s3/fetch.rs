@@ -22,7 +22,7 @@ use crate::session::ProcessSession;
 pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
     name: "FetchS3Object",
     description: "Gives each FlowFile the content of the object that it names.",
-    properties: &joined::<4, 13, 17>(
+    properties: &joined::<4, 14, 18>(
         [
             KEY,
             BUCKET,

@@ -19,7 +19,7 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
     name: "ListS3",
     description: "Makes a FlowFile without content for each object of a bucket that is new or \
                   changed.",
-    properties: &joined::<5, 13, 18>(
+    properties: &joined::<8, 14, 22>(
         [
             BUCKET,
             PropertyKind::new("Prefix", "What keys begin with.").expressions(Expressions::Once),
@@ -35,6 +35,15 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
             .default("0 sec")
             .shape(Shape::Duration),
             REQUESTER_PAYS,
+            PropertyKind::new("Use Versions", "Older versions are not listed.")
+                .default("false")
+                .allowed(&["false"]),
+            PropertyKind::new("Write Object Tags", "Tags are not asked for.")
+                .default("false")
+                .allowed(&["false"]),
+            PropertyKind::new("Write User Metadata", "Metadata are not asked for.")
+                .default("false")
+                .allowed(&["false"]),
         ],
         ACCOUNT,
     ),

@@ -22,7 +22,7 @@ use crate::session::ProcessSession;
 pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
     name: "PutS3Object",
     description: "Puts each FlowFile's content into a bucket, in parts when it is large.",
-    properties: &joined::<8, 13, 21>(
+    properties: &joined::<16, 14, 30>(
         [
             KEY,
             BUCKET,
@@ -39,11 +39,28 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
                     "IntelligentTiering",
                     "Glacier",
                     "DeepArchive",
+                    "Outposts",
+                    "GlacierIR",
+                    "Snow",
+                    "ExpressOneZone",
                 ]),
             PropertyKind::new("Server Side Encryption", "Whether the server encrypts it.")
                 .default("None")
                 .allowed(&["None", "AES256", "aws_kms"]),
-            PropertyKind::new("Canned ACL", "Who may read it, as `public-read`.")
+            PropertyKind::new(
+                "Canned ACL",
+                "Who may do what, as PublicRead or public-read.",
+            )
+            .expressions(Expressions::FlowFile),
+            PropertyKind::new(
+                FULL_CONTROL,
+                "Who may do all: ids and mail addresses of users, separated by commas.",
+            )
+            .expressions(Expressions::FlowFile),
+            PropertyKind::new(READ, "Who may read it.").expressions(Expressions::FlowFile),
+            PropertyKind::new(READ_ACL, "Who may read who may do what.")
+                .expressions(Expressions::FlowFile),
+            PropertyKind::new(WRITE_ACL, "Who may say who may do what.")
                 .expressions(Expressions::FlowFile),
             PropertyKind::new("Multipart Threshold", "What is larger goes in parts.")
                 .default("5 GB")
@@ -51,6 +68,30 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
             PropertyKind::new("Multipart Part Size", "Bytes of one part; 5 MB to 5 GB.")
                 .default("5 GB")
                 .shape(Shape::Size),
+            PropertyKind::new(
+                "Multipart Upload AgeOff Interval",
+                "Has no meaning: an upload that breaks off is ended at once.",
+            )
+            .default("60 min")
+            .allowed(&["60 min"]),
+            PropertyKind::new(
+                "Multipart Upload Max Age Threshold",
+                "Has no meaning, as the one before.",
+            )
+            .default("7 days")
+            .allowed(&["7 days"]),
+            PropertyKind::new(
+                "Checksum Algorithm",
+                "Has no meaning: the server checks the SHA-256 that is signed.",
+            )
+            .default("CRC64NVME")
+            .allowed(&["CRC64NVME"]),
+            PropertyKind::new(
+                "Use Path Style Access",
+                "Where it is set: whether the bucket stands in the path, whatever Use Virtual \
+                 Addressing says.",
+            )
+            .shape(Shape::Flag),
         ],
         ACCOUNT,
     ),
@@ -80,6 +121,8 @@ struct PutS3Object {
     way: Way,
     content_type: Expression,
     acl: Option<Expression>,
+    /// Headers that say who may do what, and the users.
+    grants: Vec<(&'static str, Expression)>,
     storage_class: &'static str,
     encryption: Option<&'static str>,
     threshold: u64,
@@ -101,7 +144,17 @@ impl PutS3Object {
                 false => Err(format!("{name}: 5 MB to 5 GB are possible")),
             }
         };
+        let mut grants = Vec::new();
+        for (name, header) in [
+            (FULL_CONTROL, "x-amz-grant-full-control"),
+            (READ, "x-amz-grant-read"),
+            (READ_ACL, "x-amz-grant-read-acp"),
+            (WRITE_ACL, "x-amz-grant-write-acp"),
+        ] {
+            grants.extend(settings.expression(name)?.map(|users| (header, users)));
+        }
         Ok(PutS3Object {
+            grants,
             way: Way::new(settings, true)?,
             content_type: settings
                 .expression("Content Type")?
@@ -114,6 +167,10 @@ impl PutS3Object {
                 "IntelligentTiering" => "INTELLIGENT_TIERING",
                 "Glacier" => "GLACIER",
                 "DeepArchive" => "DEEP_ARCHIVE",
+                "Outposts" => "OUTPOSTS",
+                "GlacierIR" => "GLACIER_IR",
+                "Snow" => "SNOW",
+                "ExpressOneZone" => "EXPRESS_ONEZONE",
                 _ => "STANDARD",
             },
             encryption: match settings.needed("Server Side Encryption")?.as_str() {
@@ -141,8 +198,13 @@ impl PutS3Object {
         }
         if self.acl.is_some() {
             let acl = text_of(self.acl.as_ref(), session, flow_file)?;
-            headers.push(("x-amz-acl", acl));
+            headers.push(("x-amz-acl", wire_acl(&acl)));
         }
+        for (header, users) in &self.grants {
+            let users = text_of(Some(users), session, flow_file)?;
+            headers.push((header, grantees(&users)));
+        }
+        headers.retain(|(_, value)| !value.is_empty());
         Ok(headers)
     }
 
@@ -289,6 +351,36 @@ impl Processor for PutS3Object {
         Ok(Next::Scheduled)
     }
 }
+
+/// A canned ACL as S3 writes it: `public-read` for PublicRead.
+fn wire_acl(name: &str) -> String {
+    let mut wire = String::new();
+    for c in name.chars() {
+        if c.is_ascii_uppercase() && !wire.is_empty() {
+            wire.push('-');
+        }
+        wire.push(c.to_ascii_lowercase());
+    }
+    wire
+}
+
+/// Users as S3 writes them.
+fn grantees(users: &str) -> String {
+    let users = users
+        .split(',')
+        .map(str::trim)
+        .filter(|user| !user.is_empty());
+    let users = users.map(|user| match user.contains('@') {
+        true => format!("emailAddress=\"{user}\""),
+        false => format!("id=\"{user}\""),
+    });
+    users.collect::<Vec<_>>().join(", ")
+}
+
+const FULL_CONTROL: &str = "FullControl User List";
+const READ: &str = "Read Permission User List";
+const READ_ACL: &str = "Read ACL User List";
+const WRITE_ACL: &str = "Write ACL User List";
 
 /// What S3 takes as one part, all but the last.
 const PART_MIN: u64 = 5 << 20;

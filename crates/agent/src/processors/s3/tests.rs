@@ -346,6 +346,38 @@ fn each_object_is_listed_once_over_pages_and_crashes() {
 }
 
 #[test]
+fn an_object_that_nothing_names_is_called_by_the_uuid() {
+    let (peer, store) = server();
+    let mut put = rig("PutS3Object", &peer, SECRET, &[]);
+    put.put(&[], "x");
+    put.run();
+    let key = format!("/box/{}", put.one("success").uuid);
+    assert!(store.lock().objects.contains_key(&key));
+}
+
+#[test]
+fn who_may_do_what_is_said_as_the_server_reads_it() {
+    let (peer, _) = server();
+    let more = [
+        ("Canned ACL", "BucketOwnerFullControl"),
+        ("Read Permission User List", "a1, b@example.com"),
+        ("Write ACL User List", "${nobody}"),
+        ("Storage Class", "GlacierIR"),
+    ];
+    let mut put = rig("PutS3Object", &peer, SECRET, &more);
+    put.put(&[], "x");
+    put.run();
+    assert_eq!(put.count("success"), 1);
+    let seen = peer.seen();
+    let header = |name: &str| seen[0].header(name);
+    assert_eq!(header("x-amz-acl"), Some("bucket-owner-full-control"));
+    let users = "id=\"a1\", emailAddress=\"b@example.com\"";
+    assert_eq!(header("x-amz-grant-read"), Some(users));
+    assert_eq!(header("x-amz-grant-write-acp"), None);
+    assert_eq!(header("x-amz-storage-class"), Some("GLACIER_IR"));
+}
+
+#[test]
 fn keys_come_from_the_service_too() {
     let (peer, _) = server();
     let endpoint = format!("http://{}", peer.address());

@@ -130,9 +130,9 @@ pub(super) fn receive_http(
 }
 
 /// A FlowFile's attributes as they go out; the receiver knows it by its uuid, as NiFi's do.
-fn outgoing(session: &ProcessSession<'_>, flow_file: &FlowFile) -> Attributes {
-    let mut attributes = Attributes::clone(flow_file.attributes());
-    attributes.set("uuid", session.uuid(flow_file));
+fn outgoing(session: &ProcessSession<'_>, flow_file: &FlowFile) -> Arc<Attributes> {
+    let mut attributes = session.all_attributes(flow_file);
+    Arc::make_mut(&mut attributes).set("uuid", session.uuid(flow_file));
     attributes
 }
 

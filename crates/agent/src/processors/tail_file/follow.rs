@@ -1,5 +1,6 @@
 //! One file that is followed by its name, over all that can become of it.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::os::unix::fs::MetadataExt;
@@ -14,7 +15,7 @@ use super::lines::{Lines, Pattern, cut};
 use super::source::Source;
 use crate::bulletins::Level;
 use crate::engine::Context;
-use crate::flowfile::Attributes;
+use crate::flowfile::{Attributes, FRAGMENT_BASE_NAME, FRAGMENT_POST_NAME};
 use crate::limits::{TAIL_BLOCK_BYTES, TAIL_LINE_BYTES_MAX, TAIL_ROLLED_FILES_MAX};
 use crate::processors::ProcessorError;
 
@@ -22,6 +23,7 @@ use crate::processors::ProcessorError;
 pub(super) struct Rule {
     /// What ends a line; without one, whatever is there is one.
     pub(super) delimiter: Option<Finder<'static>>,
+    pub(super) keeps_delimiter: bool,
     /// With `${filename}` for a file's name without its extension.
     pub(super) rolled_names: String,
     pub(super) start: Start,
@@ -38,6 +40,8 @@ pub(super) enum Start {
 /// One file that is followed.
 pub(super) struct Tail {
     path: PathBuf,
+    /// The file's name without its ending, and its ending.
+    name: (String, String),
     rule: Arc<Rule>,
     rolled_names: Pattern,
     start: Start,
@@ -54,7 +58,6 @@ pub(super) struct Tail {
 struct Open {
     source: Source,
     known: Known,
-    attributes: Arc<Attributes>,
     /// Since when its name leads elsewhere and it did not grow.
     left_since: Option<Instant>,
 }
@@ -87,9 +90,11 @@ enum AtEnd {
 
 impl Tail {
     pub(super) fn new(path: PathBuf, rule: &Arc<Rule>, start: Start, known: Option<Known>) -> Tail {
-        let stem = path.file_stem().unwrap_or_default().to_string_lossy();
-        let rolled_names = Pattern(rule.rolled_names.replace("${filename}", &stem));
+        let text = |part: Option<&OsStr>| part.unwrap_or_default().to_string_lossy().into_owned();
+        let name = (text(path.file_stem()), text(path.extension()));
+        let rolled_names = Pattern(rule.rolled_names.replace("${filename}", &name.0));
         Tail {
+            name,
             rule: Arc::clone(rule),
             rolled_names,
             start,
@@ -105,11 +110,21 @@ impl Tail {
         &self.path
     }
 
-    /// The attributes of lines.
-    pub(super) fn attributes(&self) -> Arc<Attributes> {
-        let open = self.open.as_ref();
-        open.map(|open| Arc::clone(&open.attributes))
-            .unwrap_or_default()
+    /// The attributes of lines of the block that was read last.
+    pub(super) fn attributes(&self) -> Attributes {
+        let folder = self.path.parent().unwrap_or(Path::new(""));
+        let mut attributes = Attributes::new([
+            ("path", folder.to_string_lossy()),
+            ("absolute.path", self.path.to_string_lossy()),
+        ]);
+        let (base, post) = &self.name;
+        if self.rule.keeps_delimiter {
+            attributes.set(FRAGMENT_BASE_NAME, base.as_str());
+            attributes.set(FRAGMENT_POST_NAME, post.as_str());
+        }
+        let start = self.open.as_ref().map_or(0, |open| open.known.position);
+        attributes.set_origin(start, base, post);
+        attributes
     }
 
     /// Whether it is to be watched, which it is from now on.
@@ -121,11 +136,6 @@ impl Tail {
     pub(super) fn remembered(&self) -> Option<&Known> {
         let open = self.open.as_ref().map(|open| &open.known);
         self.pending.as_ref().or(open).or(self.known.as_ref())
-    }
-
-    /// Where in the file the block begins that was read last.
-    pub(super) fn position(&self) -> u64 {
-        self.open.as_ref().map_or(0, |open| open.known.position)
     }
 
     /// What was read is committed, or to be read again.
@@ -262,19 +272,9 @@ impl Tail {
     fn opened(&mut self, source: Source, known: Known) {
         self.is_watched = false;
         self.start = Start::File;
-        let text = |path: Option<&Path>| {
-            path.map(|path| path.to_string_lossy().into_owned())
-                .unwrap_or_default()
-        };
-        let attributes = Attributes::new([
-            ("filename", text(self.path.file_name().map(Path::new))),
-            ("path", text(self.path.parent())),
-            ("absolute.path", text(Some(&self.path))),
-        ]);
         self.open = Some(Open {
             source,
             known,
-            attributes: Arc::new(attributes),
             left_since: None,
         });
     }
@@ -321,7 +321,8 @@ impl Tail {
             if len == 0 {
                 return Ok(None);
             }
-            let lines = cut(&block[..len], self.rule.delimiter.as_ref(), lines_max);
+            let (delimiter, keeps) = (self.rule.delimiter.as_ref(), self.rule.keeps_delimiter);
+            let lines = cut(&block[..len], delimiter, keeps, lines_max);
             if !lines.ranges.is_empty() {
                 break lines;
             }

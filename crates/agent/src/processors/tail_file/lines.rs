@@ -2,13 +2,6 @@
 
 use memchr::memmem::Finder;
 
-impl Lines {
-    /// All lines as one range, with their delimiters.
-    pub(super) fn together(self) -> Self {
-        Lines::whole(self.consumed)
-    }
-}
-
 /// Whole lines at the start of a block.
 pub(super) struct Lines {
     pub(super) ranges: Vec<(u32, u32)>,
@@ -22,10 +15,20 @@ impl Lines {
             consumed: len,
         }
     }
+
+    /// All lines as one range, with their delimiters.
+    pub(super) fn together(self) -> Self {
+        Lines::whole(self.consumed)
+    }
 }
 
 /// Cuts whole lines, `lines_max` of them at most; without a delimiter the block is one.
-pub(super) fn cut(block: &[u8], delimiter: Option<&Finder<'_>>, lines_max: usize) -> Lines {
+pub(super) fn cut(
+    block: &[u8],
+    delimiter: Option<&Finder<'_>>,
+    keeps_delimiter: bool,
+    lines_max: usize,
+) -> Lines {
     let Some(finder) = delimiter else {
         return Lines::whole(block.len());
     };
@@ -34,12 +37,12 @@ pub(super) fn cut(block: &[u8], delimiter: Option<&Finder<'_>>, lines_max: usize
         ranges: Vec::new(),
         consumed: 0,
     };
-    let mut add = |end: usize| {
+    let mut add = |at: usize| {
+        let (start, next) = (lines.consumed, at + delimiter.len());
+        let end = if keeps_delimiter { next } else { at };
         // A block is at most a few MiB.
-        lines
-            .ranges
-            .push((lines.consumed as u32, (end - lines.consumed) as u32));
-        lines.consumed = end + delimiter.len();
+        lines.ranges.push((start as u32, (end - start) as u32));
+        lines.consumed = next;
     };
     if let [byte] = delimiter {
         memchr::memchr_iter(*byte, block)
@@ -106,17 +109,19 @@ mod tests {
     #[test]
     fn only_whole_lines_are_cut() {
         let finder = Finder::new(b"\n");
-        let lines = cut(b"a\n\nbc\nd", Some(&finder), usize::MAX);
-        assert_eq!(
-            (lines.ranges, lines.consumed),
-            (vec![(0, 1), (2, 0), (3, 2)], 6)
-        );
-        let lines = cut(b"a\n\nbc\nd", Some(&finder), 2);
+        for (keeps, ranges) in [
+            (false, vec![(0, 1), (2, 0), (3, 2)]),
+            (true, vec![(0, 2), (2, 1), (3, 3)]),
+        ] {
+            let lines = cut(b"a\n\nbc\nd", Some(&finder), keeps, usize::MAX);
+            assert_eq!((lines.ranges, lines.consumed), (ranges, 6));
+        }
+        let lines = cut(b"a\n\nbc\nd", Some(&finder), true, 2);
         assert_eq!((lines.ranges.len(), lines.consumed), (2, 3));
         let finder = Finder::new(b"--");
-        let lines = cut(b"a--b-c--", Some(&finder), usize::MAX);
+        let lines = cut(b"a--b-c--", Some(&finder), false, usize::MAX);
         assert_eq!((lines.ranges, lines.consumed), (vec![(0, 1), (3, 3)], 8));
-        assert_eq!(cut(b"a\nb", None, usize::MAX).ranges, [(0, 3)]);
+        assert_eq!(cut(b"a\nb", None, true, usize::MAX).ranges, [(0, 3)]);
     }
 
     #[test]

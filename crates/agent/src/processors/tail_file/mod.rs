@@ -8,8 +8,8 @@
 //!   its name. When the name leads to another file, the known one is read to its end first, then
 //!   rolled files that are newer, then the new one. A known file that is gone is looked for among
 //!   the rolled ones, compressed ones too.
-//! - Only whole lines leave, without their delimiter; the last line of a file that was rolled or
-//!   moved away or removed leaves without one.
+//! - Only whole lines leave, with their delimiter where it is kept; the last line of a file that
+//!   was rolled or moved away or removed leaves without one.
 //!
 //! Left out: a last line that is still unfinished when its file is truncated in place without a
 //! copy.
@@ -40,7 +40,7 @@ use super::{
 };
 use crate::bulletins::Level;
 use crate::engine::Context;
-use crate::flowfile::Attributes;
+use crate::flowfile::{FRAGMENT_BASE_NAME, FRAGMENT_OFFSET, FRAGMENT_POST_NAME};
 use crate::limits::{SESSION_FLOW_FILES_MAX, TAIL_FILES_MAX, TAIL_RECHECK, TAIL_SESSION_BYTES};
 use crate::session::ProcessSession;
 use crate::watch::Watch;
@@ -81,10 +81,17 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         .shape(Shape::Duration),
         PropertyKind::new(
             "Input Delimiter",
-            "What ends a line; \\n, \\r and \\t are understood. It does not become part of the \
-             FlowFile (in MiNiFi C++ it does). Empty: whatever is there becomes one FlowFile.",
+            "What ends a line; \\n, \\r and \\t are understood. Empty: whatever is there becomes one \
+             FlowFile.",
         )
         .default("\\n"),
+        PropertyKind::new(
+            "Keep Delimiter",
+            "Whether a line's FlowFile ends with the delimiter. Where it does not, the attributes \
+             TextFragmentAttribute.* are left out: the lines are no whole text any more.",
+        )
+        .default("true")
+        .shape(Shape::Flag),
         PropertyKind::new(
             "Rolling Filename Pattern",
             "Names of rolled files in the same folder; * and ? stand for any characters, \
@@ -124,11 +131,22 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
     writes: &[
         AttributeKind::new(
             "filename",
-            "The file's name; of a whole batch with the positions of its first and last byte, as \
-             app.0-1023.log.",
+            "The file's name with the positions of the first and last byte, as app.0-1023.log.",
         ),
         AttributeKind::new("path", "The file's folder."),
         AttributeKind::new("absolute.path", "The file's whole path."),
+        AttributeKind::new(
+            FRAGMENT_BASE_NAME,
+            "The file's name without its ending, where delimiters are kept.",
+        ),
+        AttributeKind::new(
+            FRAGMENT_POST_NAME,
+            "The file's ending, where delimiters are kept.",
+        ),
+        AttributeKind::new(
+            FRAGMENT_OFFSET,
+            "The position of the first byte, where delimiters are kept.",
+        ),
     ],
     input: Input::Forbidden,
     make: |settings| TailFile::new(settings).map(|made| Box::new(made) as _),
@@ -192,7 +210,9 @@ impl TailFile {
             }
         };
         let delimiter = unescape(&settings.text("Input Delimiter")?.unwrap_or_default());
+        let per_batch = settings.needed("Result Mode")? == "Flow file per batch";
         let rule = Rule {
+            keeps_delimiter: per_batch || settings.flag("Keep Delimiter")?,
             delimiter: (!delimiter.is_empty())
                 .then(|| Finder::new(delimiter.as_bytes()).into_owned()),
             rolled_names: settings
@@ -211,7 +231,7 @@ impl TailFile {
         Ok(TailFile {
             rule: Arc::new(rule),
             mode,
-            per_batch: settings.needed("Result Mode")? == "Flow file per batch",
+            per_batch,
             batch,
             tails: Vec::new(),
             next: 0,
@@ -342,12 +362,11 @@ impl TailFile {
         lines: Lines,
     ) -> Result<(), ProcessorError> {
         let tail = &self.tails[at];
-        let (lines, attributes) = if self.per_batch {
-            let lines = lines.together();
-            let named = batch_attributes(&tail.attributes(), tail.position(), lines.consumed);
-            (lines, Arc::new(named))
+        let attributes = Arc::new(tail.attributes());
+        let lines = if self.per_batch {
+            lines.together()
         } else {
-            (lines, tail.attributes())
+            lines
         };
         let block = &self.block[..lines.consumed];
         let bytes = self
@@ -497,20 +516,6 @@ fn wanted(context: &Context, mut walk: Walk, names: &Regex, tails: &[Tail]) -> V
 fn is_rolled_of(name: &str, of: &str) -> bool {
     name.strip_prefix(of)
         .is_some_and(|rest| rest.starts_with(['.', '-', '_']))
-}
-
-/// Attributes of a whole batch: its file's name tells where it stands.
-fn batch_attributes(attributes: &Attributes, position: u64, bytes: usize) -> Attributes {
-    let mut attributes = attributes.clone();
-    let name = Path::new(attributes.get("filename").unwrap_or_default());
-    let end = position + (bytes as u64).saturating_sub(1);
-    let stem = name.file_stem().unwrap_or_default().to_string_lossy();
-    let name = match name.extension() {
-        Some(extension) => format!("{stem}.{position}-{end}.{}", extension.to_string_lossy()),
-        None => format!("{stem}.{position}-{end}"),
-    };
-    attributes.set("filename", name);
-    attributes
 }
 
 /// Time between two looks where the kernel does not watch.
