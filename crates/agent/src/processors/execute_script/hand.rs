@@ -16,7 +16,7 @@ use mlua::{AnyUserData, Error, Lua, LuaString, UserData, UserDataMethods, UserDa
 use parking_lot::Mutex;
 
 use crate::content::{Content, ContentReader};
-use crate::flowfile::{Attributes, FILENAME, FlowFile};
+use crate::flowfile::{Attributes, FILENAME, FlowFile, OWN};
 use crate::limits::{
     CONTENT_PIECE_BYTES, CONTENT_READ_BYTES_MAX, SCRIPT_ATTRIBUTE_BYTES_MAX,
     SCRIPT_STREAMS_DEPTH_MAX, SESSION_FLOW_FILES_MAX,
@@ -297,7 +297,8 @@ impl Held {
     fn known(&self, name: &str) -> mlua::Result<Option<Cow<'_, str>>> {
         let flow_file = self.flow_file()?;
         let known = self.attributes.get(name).map(Cow::Borrowed);
-        Ok(known.or_else(|| flow_file.own_attribute(name).map(Cow::Owned)))
+        let is_own = self.attributes.has_origin() && OWN.contains(&name);
+        Ok(known.or_else(|| flow_file.attribute(name).filter(|_| is_own)))
     }
 
     fn set(&mut self, name: &str, value: &str) -> mlua::Result<()> {
