@@ -367,6 +367,7 @@ mod tests {
             only: vec!["100 KB, read cold".to_owned()],
             seed: None,
             count: None,
+            repeat: 0,
             folder: PathBuf::new(),
         };
         let names: Vec<&str> = chosen(&setting).iter().map(|load| load.name).collect();
