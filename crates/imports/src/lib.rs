@@ -18,6 +18,7 @@ pub mod http;
 mod imports;
 mod indexer;
 mod job;
+mod keys;
 mod limits;
 mod marc;
 mod profile;

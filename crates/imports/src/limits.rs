@@ -131,9 +131,27 @@ pub(crate) const REJECTS_AT_ONCE: u32 = 64;
 /// less than a millisecond, and whoever waits for its processor gets it then.
 pub(crate) const ROWS_WHILE_SERVED: usize = 50;
 
-/// Ids or match values in one look at the sink: as many as a usual slice has, so that the
-/// statement is prepared once.
+/// Ids in one look at the sink: as many as a usual slice has, so that the statement is prepared
+/// once.
 pub(crate) const IDS_PER_STATEMENT: usize = 250;
+
+/// Keys in one look at the sink: those of a usual turn, of several values each.
+pub(crate) const KEYS_PER_STATEMENT: usize = 1_000;
+
+/// Keys that a record has of one selector: every book's numbers, and the first of a list of
+/// whatever.
+pub(crate) const KEYS_OF_SELECTOR_MAX: usize = 100;
+
+/// Selectors that a tenant's profiles may have matched by: every record of the tenant is entered
+/// for each.
+pub(crate) const SELECTORS_MAX: i64 = 32;
+
+/// Records whose keys are entered at once that were there before their selector: some megabytes at
+/// most for usual ones, and the tenant's other slices wait for some milliseconds.
+pub(crate) const FILLED_AT_ONCE: usize = 50;
+
+/// How many times so many are entered in one turn: a turn is of 250 records.
+pub(crate) const FILLS_OF_TURN: usize = 5;
 
 /// Connections to the database of jobs and records: workers, the index, the counter and requests.
 pub(crate) const CONNECTIONS: u32 = 16;

@@ -4,6 +4,7 @@ mod callers;
 mod damage;
 mod fetch;
 mod healing;
+mod keys;
 mod opensearch;
 mod sinks;
 mod steering;
