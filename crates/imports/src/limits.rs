@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::admission::Bound;
+
 /// Bytes of one upload unless configured: the largest national library files are some gigabytes.
 pub(crate) const UPLOAD_BYTES_MAX: u64 = 16 << 30;
 
@@ -56,10 +58,21 @@ pub(crate) const WORKERS: usize = 1;
 pub(crate) const WORKERS_MAX: usize = 16;
 
 /// Jobs that are running or uploading at the same time: each is an entry in memory and a file.
-pub(crate) const JOBS_ACTIVE_MAX: usize = 10_000;
+pub(crate) const JOBS_ACTIVE: Bound = Bound {
+    what: "unfinished imports",
+    max: 10_000,
+    tenant_max: 2_500,
+    reserve: 1_000,
+};
 
-/// Uploads at the same time: each has a connection and a file handle.
-pub(crate) const UPLOADS_MAX: usize = 64;
+/// Uploads at the same time: each has a connection and a file handle. One tenant's own disturb each
+/// other long before it has its share.
+pub(crate) const UPLOADS: Bound = Bound {
+    what: "uploads",
+    max: 64,
+    tenant_max: 16,
+    reserve: 16,
+};
 
 /// Bytes of an upload between two looks at the disk queue: written behind, synced once at the end.
 pub(crate) const UPLOAD_BUFFER_BYTES: usize = 256 << 10;

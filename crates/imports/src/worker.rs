@@ -31,7 +31,7 @@ use crate::slice::{self, Reading, RemarkKind, Slice, SliceRecord, Start};
 
 /// What is known of an unfinished job beside its row.
 pub(crate) struct LiveJob {
-    tenant: TenantId,
+    pub tenant: TenantId,
     class: Class,
     file: Option<Arc<File>>,
     /// The lease's token, once this process has it.
