@@ -229,6 +229,9 @@ pub(crate) const INDEX_TURN: Duration = Duration::from_secs(1);
 /// makers advise.
 pub(crate) const BULK_BYTES_MAX: usize = 4 << 20;
 
+/// Records of a tenant that OpenSearch forgets with one call: in some seconds.
+pub(crate) const FORGOTTEN_AT_ONCE: u32 = 10_000;
+
 /// How long OpenSearch may take to answer: it answers 429 long before where it cannot keep up.
 pub(crate) const SEARCH_WAIT: Duration = Duration::from_secs(30);
 

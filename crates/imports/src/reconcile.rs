@@ -183,7 +183,7 @@ fn before(now: UnixMillis, age: Duration) -> UnixMillis {
     UnixMillis(now.0.saturating_sub(age))
 }
 
-const ENDED: [JobState; 4] = [
+pub(crate) const ENDED: [JobState; 4] = [
     JobState::Completed,
     JobState::CompletedWithRejects,
     JobState::Failed,

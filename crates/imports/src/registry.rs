@@ -556,7 +556,8 @@ const KINDS: i64 = 3;
 /// How much of an unknown name is repeated to the caller, in characters.
 const NAME_SHOWN: usize = 64;
 
-const UNFINISHED: [JobState; 3] = [JobState::Uploading, JobState::Running, JobState::Paused];
+pub(crate) const UNFINISHED: [JobState; 3] =
+    [JobState::Uploading, JobState::Running, JobState::Paused];
 
 pub(crate) const COLUMNS: &str = "number, id, tenant, name, format, class, sink, topic, profile, retry_of,
     source, is_resumable, slice_records, state, producer_id, partition_number, records_total, records_done,

@@ -6,6 +6,7 @@ mod fetch;
 mod healing;
 mod keys;
 mod opensearch;
+mod purge;
 mod sinks;
 mod steering;
 
