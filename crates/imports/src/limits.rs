@@ -186,6 +186,13 @@ pub(crate) const SLICES_AHEAD_MAX: usize = 16;
 /// database another one takes the job over after this.
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
 
+/// After how long without a sign of it a process counts as gone, and its jobs say so: restarts and
+/// failovers are over by then.
+pub(crate) const LOST_AFTER: Duration = Duration::from_secs(120);
+
+/// How long a job waits for a process that is gone before it fails: a day to bring it back.
+pub(crate) const LOST_KEPT: Duration = Duration::from_secs(24 * 3_600);
+
 /// How long an upload in pieces may rest before a restart gives it up: a night.
 pub(crate) const UPLOAD_RESUMED_WITHIN: Duration = Duration::from_secs(24 * 3_600);
 

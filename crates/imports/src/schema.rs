@@ -12,6 +12,7 @@
 //! - `import_selectors`: what tenants' profiles have matched by, and how far records that lay there
 //!   before have keys of it (`keys.rs`);
 //! - `import_keys`: one row for each value of a record that such a selector selects;
+//! - `import_nodes`: when each process that shares the database was last there;
 //! - `import_profiles`, `import_counters`.
 //!
 //! A `match_key` is the tenant, the selector's number and the value, with a `/` between each: one
@@ -318,6 +319,7 @@ DROP TABLE old_slices;
             name: "keys of every selector",
             text: concat!(selectors_and_keys!(" WITHOUT ROWID"), no_match_key!()),
         },
+        NODES,
     ],
 };
 
@@ -343,6 +345,7 @@ EXCEPTION WHEN OTHERS THEN NULL; END $$;
             name: "keys of every selector",
             text: concat!(selectors_and_keys!(""), no_match_key!()),
         },
+        NODES,
     ],
 };
 
@@ -369,7 +372,19 @@ CREATE INDEX import_records_by_match_key ON import_records (match_key);
             name: "keys of every selector",
             text: selectors_and_keys!(""),
         },
+        NODES,
     ],
+};
+
+const NODES: Migration = Migration {
+    number: 5,
+    name: "when each process was last there",
+    text: "
+CREATE TABLE import_nodes (
+    node VARCHAR(64) NOT NULL PRIMARY KEY,
+    seen_ms BIGINT NOT NULL
+);
+",
 };
 
 const NOTHING: Migration = Migration {
