@@ -14,7 +14,7 @@ export function Home({ tenant, set, purge }: { tenant: Tenant; set: (change: obj
     set({ collection, retention_ms: hours === "" ? null : Math.round(Number(hours) * HOUR_MS) });
   };
   const remove = () => {
-    if (window.confirm(`All records of ${tenant.tenant} go out of all topics, for good.`)) {
+    if (window.confirm(`All records of ${tenant.tenant} go out of all topics, with all that it has imported, for good.`)) {
       purge();
     }
   };

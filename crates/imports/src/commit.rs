@@ -1,15 +1,16 @@
 //! What slices did, as one transaction: records, journal, progress, and the job's end with its last
 //! slice. So a job that is complete is complete, and its counts can be counted again.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::time::Duration;
 
-use base::UnixMillis;
+use base::{TenantId, UnixMillis};
 use sql::{Conflict, Insert, Lookup, Statement, Transaction, Value};
 use streams::Placed;
 
 use crate::error::ImportsError;
 use crate::job::{Job, JobState};
+use crate::keys::{INSERT_KEY, Key, Selectors, key_row};
 use crate::limits;
 use crate::profile::{OnMatch, OnNoMatch, Profile};
 use crate::registry::{Registry, signed};
@@ -22,6 +23,9 @@ pub(crate) enum Committed {
     State(JobState),
     /// Nothing was written: the job was stopped, or another process has taken it over.
     Fenced,
+    /// Nothing was written: the tenant's records are found by more selectors than the slices were
+    /// read for.
+    Outdated,
 }
 
 /// Who commits: the lease's token, and how long the lease lasts from now on.
@@ -33,8 +37,10 @@ pub(crate) struct Lease {
 
 /// How a slice is written.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Writing {
+pub(crate) struct Writing<'w> {
     pub lease: Lease,
+    /// Those that the slice was read for.
+    pub selectors: &'w Selectors,
     /// Records in one statement.
     pub rows: usize,
 }
@@ -141,8 +147,9 @@ impl Registry {
         slices: Vec<Sent>,
         Writing {
             lease,
+            selectors,
             rows: rows_at_once,
-        }: Writing,
+        }: Writing<'_>,
         now: UnixMillis,
     ) -> Result<Committed, ImportsError> {
         let Some(Sent { slice: latest, .. }) = slices.last() else {
@@ -151,21 +158,21 @@ impl Registry {
         let (next, last) = (latest.next(), latest.last);
         let turn = Turn::of(slices);
         let mut tx = self.database.begin().await?;
-        if self.is_shared() {
-            // One slice of a tenant at a time, so that what is found below stays so.
-            let lock = "UPDATE import_tenants SET slices = slices + 1 WHERE tenant = ?";
-            let lock = Statement::new(lock).bind(job.tenant.as_str());
-            tx.run("lock the tenant", &lock).await?;
-        }
-        let decided = if job.sink.has_records() {
+        // One slice of a tenant at a time, so that what is found below stays so.
+        lock_tenant(&mut tx, &job.tenant).await?;
+        let (decided, keys) = if job.sink.has_records() {
             let there = there(&mut tx, job, &turn.records).await?;
-            decide(&job.profile, &turn.records, &there)
+            let own = selectors.prefix_of(&job.profile);
+            let decided = decide(&job.profile, own, &turn.records, &there);
+            let keys = Keys::of(&job.tenant, &decided, &turn.records, &there, selectors);
+            (decided, keys)
         } else {
             let created = turn.records.len() as u64;
-            Decided {
+            let decided = Decided {
                 created,
                 ..Decided::default()
-            }
+            };
+            (decided, Keys::default())
         };
         let remarks = turn.remarks(&decided);
         let count = |kind| remarks.iter().filter(|remark| remark.kind == kind).count() as u64;
@@ -225,7 +232,13 @@ impl Registry {
         .bind(signed(next.offset - job.bytes_done))
         .bind(now.0)
         .bind(job.tenant.as_str());
-        tx.run("count for the tenant", &tenant).await?;
+        let tenant = match job.sink.has_records() {
+            true => tenant.push(" AND selectors = ?").bind(selectors.revision),
+            false => tenant,
+        };
+        if tx.run("count for the tenant", &tenant).await? == 0 {
+            return Ok(Committed::Outdated);
+        }
         let places = turn.places(job, &remarks, now);
         let remarks = remarks.into_iter().map(|r| remark_row(job, r)).collect();
         if !decided.rows.is_empty() {
@@ -249,6 +262,7 @@ impl Registry {
             let some = std::mem::replace(&mut rows, rest);
             tx.insert("store records", &INSERT_RECORD, some).await?;
         }
+        keys.write(&mut tx, &job.tenant).await?;
         tx.insert("write the journal", &INSERT_REMARK, remarks)
             .await?;
         tx.insert("write the slices", &INSERT_SLICE, places).await?;
@@ -257,12 +271,51 @@ impl Registry {
     }
 }
 
+/// Takes the tenant's lock until the transaction's end; a file has one lock for all.
+pub(crate) async fn lock_tenant(
+    tx: &mut Transaction,
+    tenant: &TenantId,
+) -> Result<(), ImportsError> {
+    if tx.dialect().is_shared() {
+        let lock = "UPDATE import_tenants SET slices = slices + 1 WHERE tenant = ?";
+        let lock = Statement::new(lock).bind(tenant.as_str());
+        tx.run("lock the tenant", &lock).await?;
+    }
+    Ok(())
+}
+
 /// What is in the sink already of a slice's records.
 #[derive(Debug, Default)]
 struct There {
     ids: HashSet<String>,
-    /// The id of the record that has a match value.
-    matches: HashMap<String, String>,
+    /// The records that have a key.
+    keyed: HashMap<String, Vec<Keyed>>,
+}
+
+/// A record that has a key.
+#[derive(Debug)]
+struct Keyed {
+    id: String,
+    /// How many it has of the key's selector.
+    alike: i64,
+}
+
+impl There {
+    /// The ids of the records that have a key.
+    fn with(&self, key: &Key) -> impl Iterator<Item = &str> {
+        let found = self.keyed.get(&key.text);
+        found.into_iter().flatten().map(|found| found.id.as_str())
+    }
+
+    /// Whether a record is seen to have these keys and no others.
+    fn has_keys(&self, id: &str, keys: &[Key], selectors: &Selectors) -> bool {
+        let is_there = |key: &Key| {
+            let mut found = self.keyed.get(&key.text).into_iter().flatten();
+            found.any(|found| found.id == id && found.alike == key.alike)
+        };
+        // Of a selector that has no key here any more nothing was seen.
+        selectors.are_all_in(keys) && keys.iter().all(is_there)
+    }
 }
 
 async fn there(
@@ -281,67 +334,71 @@ async fn there(
                 .insert(row.text("id").map_err(|e| tx.error(what, e))?);
         }
     }
-    let keys = records.iter().filter_map(|record| match_key(job, record));
-    let keys: Vec<String> = keys.collect();
-    for chunk in keys.chunks(limits::IDS_PER_STATEMENT) {
-        for row in tx.look_up(what, &BY_MATCH, tenant, chunk.to_vec()).await? {
-            let read = || Ok((row.text("match_key")?, row.text("id")?));
-            let (key, id): (String, String) = read().map_err(|e| tx.error(what, e))?;
-            let Some((_, value)) = key.split_once('/') else {
-                continue;
+    if job.profile.match_on.is_none() {
+        return Ok(there);
+    }
+    let keys = records.iter().flat_map(|record| &record.keys);
+    let keys: HashSet<&str> = keys.map(|key| key.text.as_str()).collect();
+    let keys: Vec<String> = keys.into_iter().map(str::to_owned).collect();
+    for chunk in keys.chunks(limits::KEYS_PER_STATEMENT) {
+        for row in tx.look_up(what, &BY_KEY, tenant, chunk.to_vec()).await? {
+            let read = || -> Result<(String, Keyed), sqlx::Error> {
+                let (id, alike) = (row.text("id")?, row.number("alike")?);
+                Ok((row.text("match_key")?, Keyed { id, alike }))
             };
-            // Of several that have the value the least is found, every time.
-            match there.matches.get_mut(value) {
-                Some(found) => *found = id.min(std::mem::take(found)),
-                None => drop(there.matches.insert(value.to_owned(), id)),
-            }
+            let (key, found) = read().map_err(|e| tx.error(what, e))?;
+            there.keyed.entry(key).or_default().push(found);
         }
     }
     Ok(there)
 }
 
-/// Under which a record with a match value is found; no tenant's name has a `/`.
-fn match_key(job: &Job, record: &SliceRecord) -> Option<String> {
-    let value = record.match_value.as_deref()?;
-    Some(format!("{}/{value}", job.tenant.as_str()))
-}
-
 /// Applies the policy to a slice's records in the file's order; one record may match another one
-/// before it.
-fn decide(profile: &Profile, records: &[SliceRecord], there: &There) -> Decided {
+/// before it. `own` is how the keys begin that the profile matches by.
+fn decide(profile: &Profile, own: Option<&str>, records: &[SliceRecord], there: &There) -> Decided {
     let mut decided = Decided::default();
     // By the id under which it is stored: its place in `rows`.
     let mut row_of: HashMap<String, usize> = HashMap::new();
-    let mut matched: HashMap<&str, String> = HashMap::new();
+    // The ids of the records before that have a key, or had it.
+    let mut keyed: HashMap<&str, BTreeSet<String>> = HashMap::new();
     for (index, record) in records.iter().enumerate() {
         let by_id = |id: &str| there.ids.contains(id) || row_of.contains_key(id);
-        let found = match (&profile.match_on, &record.match_value) {
-            (None, _) => by_id(&record.id).then(|| record.id.clone()),
-            (Some(_), None) => None,
-            (Some(_), Some(value)) => matched
-                .get(value.as_str())
-                .or_else(|| there.matches.get(value))
-                .cloned(),
-        };
+        let own_keys = || record.keys.iter().filter(|key| has_prefix(key, own));
+        let mut found = BTreeSet::new();
+        if profile.match_on.is_none() && by_id(&record.id) {
+            found.insert(record.id.clone());
+        }
+        for key in own_keys() {
+            // What a record before has replaced is not there any more.
+            let there = there.with(key).filter(|id| !row_of.contains_key(*id));
+            let has_key = |id: &&String| {
+                let row = row_of.get(*id).and_then(|row| decided.rows.get(*row));
+                let record = row.and_then(|(index, _)| records.get(*index));
+                record.is_some_and(|record| record.keys.iter().any(|of| of.text == key.text))
+            };
+            let before = keyed.get(key.text.as_str()).into_iter().flatten();
+            found.extend(there.map(str::to_owned));
+            found.extend(before.filter(has_key).cloned());
+        }
         let by = profile.match_on.as_deref().unwrap_or("its id");
         let mut remark = |kind, reason| decided.remarks.push((index, kind, reason));
-        let id = match (found, profile.on_match, profile.on_no_match) {
-            (Some(id), OnMatch::Update, _) => {
-                decided.updated += 1;
-                id
-            }
-            (Some(id), OnMatch::Skip, _) => {
-                remark(
-                    RemarkKind::Skipped,
-                    format!("'{id}' is there already, by {by}"),
-                );
+        let id = match (found.first(), profile.on_match, profile.on_no_match) {
+            (Some(_), OnMatch::Update, _) if found.len() > 1 => {
+                let already = there_already(&found, by);
+                let reason = format!("{already}; it can replace one alone");
+                remark(RemarkKind::Rejected, reason);
                 continue;
             }
-            (Some(id), OnMatch::Fail, _) => {
-                remark(
-                    RemarkKind::Rejected,
-                    format!("'{id}' is there already, by {by}"),
-                );
+            (Some(id), OnMatch::Update, _) => {
+                decided.updated += 1;
+                id.clone()
+            }
+            (Some(_), OnMatch::Skip, _) => {
+                remark(RemarkKind::Skipped, there_already(&found, by));
+                continue;
+            }
+            (Some(_), OnMatch::Fail, _) => {
+                remark(RemarkKind::Rejected, there_already(&found, by));
                 continue;
             }
             (None, _, OnNoMatch::Skip) => {
@@ -362,8 +419,8 @@ fn decide(profile: &Profile, records: &[SliceRecord], there: &There) -> Decided 
                 record.id.clone()
             }
         };
-        if let Some(value) = &record.match_value {
-            matched.insert(value, id.clone());
+        for key in own_keys() {
+            keyed.entry(&key.text).or_default().insert(id.clone());
         }
         // Of several of one id the last one stays.
         match row_of.get(&id) {
@@ -377,6 +434,75 @@ fn decide(profile: &Profile, records: &[SliceRecord], there: &There) -> Decided 
     decided
 }
 
+fn has_prefix(key: &Key, prefix: Option<&str>) -> bool {
+    prefix.is_some_and(|prefix| key.text.starts_with(prefix))
+}
+
+/// Says which records are there.
+fn there_already(ids: &BTreeSet<String>, by: &str) -> String {
+    let named: Vec<String> = ids
+        .iter()
+        .take(IDS_NAMED)
+        .map(|id| format!("'{id}'"))
+        .collect();
+    let more = match ids.len().saturating_sub(IDS_NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    let are = if ids.len() > 1 { "are" } else { "is" };
+    format!("{}{more} {are} there already, by {by}", named.join(", "))
+}
+
+/// What is to change of the keys of a turn's records.
+#[derive(Debug, Default)]
+struct Keys {
+    /// Of these what is there goes.
+    replaced: Vec<String>,
+    rows: Vec<Vec<Value>>,
+}
+
+impl Keys {
+    fn of(
+        tenant: &TenantId,
+        decided: &Decided,
+        records: &[SliceRecord],
+        there: &There,
+        selectors: &Selectors,
+    ) -> Keys {
+        let mut keys = Keys::default();
+        if selectors.is_empty() {
+            return keys;
+        }
+        let keyed = there.keyed.values().flatten();
+        let keyed: HashSet<&str> = keyed.map(|found| found.id.as_str()).collect();
+        for (index, id) in &decided.rows {
+            let Some(record) = records.get(*index) else {
+                continue;
+            };
+            if there.has_keys(id, &record.keys, selectors) {
+                continue;
+            }
+            if there.ids.contains(id) || keyed.contains(id.as_str()) {
+                keys.replaced.push(id.clone());
+            }
+            let of_record = record.keys.iter().cloned();
+            keys.rows
+                .extend(of_record.map(|key| key_row(tenant, id, key)));
+        }
+        keys
+    }
+
+    async fn write(self, tx: &mut Transaction, tenant: &TenantId) -> Result<(), ImportsError> {
+        for ids in self.replaced.chunks(limits::IDS_PER_STATEMENT) {
+            let remove = Statement::new("DELETE FROM import_keys WHERE tenant = ? AND id IN ")
+                .bind(tenant.as_str())
+                .list(ids.iter().map(String::as_str));
+            tx.run("remove keys of before", &remove).await?;
+        }
+        Ok(tx.insert("store keys", &INSERT_KEY, self.rows).await?)
+    }
+}
+
 fn rows(job: &Job, records: Vec<SliceRecord>, wanted: Vec<(usize, String)>) -> Vec<Vec<Value>> {
     let mut records: Vec<Option<SliceRecord>> = records.into_iter().map(Some).collect();
     let row = |(index, id): (usize, String)| {
@@ -384,7 +510,6 @@ fn rows(job: &Job, records: Vec<SliceRecord>, wanted: Vec<(usize, String)>) -> V
         Some(vec![
             Value::from(job.tenant.as_str()),
             id.into(),
-            Value::Text(match_key(job, &record)),
             job.format.name().into(),
             Value::Text(record.title),
             Value::Text(record.fields),
@@ -408,6 +533,9 @@ fn remark_row(job: &Job, remark: Remark) -> Vec<Value> {
     ]
 }
 
+/// Records that a reason names, where it is of several.
+const IDS_NAMED: usize = 3;
+
 const BY_ID: Lookup = Lookup {
     table: "import_records",
     columns: &["id"],
@@ -415,9 +543,9 @@ const BY_ID: Lookup = Lookup {
     of: Some("tenant"),
 };
 
-const BY_MATCH: Lookup = Lookup {
-    table: "import_records",
-    columns: &["id", "match_key"],
+const BY_KEY: Lookup = Lookup {
+    table: "import_keys",
+    columns: &["match_key", "id", "alike"],
     among: "match_key",
     of: None,
 };
@@ -425,28 +553,11 @@ const BY_MATCH: Lookup = Lookup {
 const INSERT_RECORD: Insert = Insert {
     table: "import_records",
     columns: &[
-        "tenant",
-        "id",
-        "match_key",
-        "format",
-        "title",
-        "fields",
-        "body",
-        "job",
-        "ordinal",
-        "version",
+        "tenant", "id", "format", "title", "fields", "body", "job", "ordinal", "version",
     ],
     conflict: Conflict::Replace {
         key: &["tenant", "id"],
-        columns: &[
-            "match_key",
-            "format",
-            "title",
-            "fields",
-            "body",
-            "job",
-            "ordinal",
-        ],
+        columns: &["format", "title", "fields", "body", "job", "ordinal"],
     },
 };
 
@@ -490,28 +601,48 @@ const INSERT_QUEUED: Insert = Insert {
 mod tests {
     use super::*;
 
-    fn record(id: &str, value: Option<&str>) -> SliceRecord {
-        SliceRecord::plain(id, value)
+    const OWN: &str = "t/1/";
+
+    fn keys(values: &[&str]) -> Vec<Key> {
+        let alike = values.len() as i64;
+        let key = |value: &&str| Key {
+            text: format!("{OWN}{value}"),
+            alike,
+        };
+        values.iter().map(key).collect()
+    }
+
+    fn record(id: &str, values: &[&str]) -> SliceRecord {
+        SliceRecord::plain(id, keys(values))
     }
 
     fn profile(text: &str) -> Profile {
         serde_json::from_str(text).unwrap()
     }
 
-    fn there(ids: &[&str], matches: &[(&str, &str)]) -> There {
-        There {
+    /// Records of these ids, and some with their values.
+    fn there(ids: &[&str], values: &[(&str, &[&str])]) -> There {
+        let mut there = There {
             ids: ids.iter().map(|id| (*id).to_owned()).collect(),
-            matches: matches
-                .iter()
-                .map(|(value, id)| ((*value).to_owned(), (*id).to_owned()))
-                .collect(),
+            keyed: HashMap::new(),
+        };
+        for (id, values) in values {
+            for Key { text, alike } in keys(values) {
+                let id = (*id).to_owned();
+                there
+                    .keyed
+                    .entry(text)
+                    .or_default()
+                    .push(Keyed { id, alike });
+            }
         }
+        there
     }
 
     #[test]
     fn the_last_of_one_id_stays_and_all_are_counted() {
-        let records = [record("a", None), record("b", None), record("a", None)];
-        let decided = decide(&Profile::default(), &records, &there(&["b"], &[]));
+        let records = ["a", "b", "a"].map(|id| record(id, &[]));
+        let decided = decide(&Profile::default(), None, &records, &there(&["b"], &[]));
         assert_eq!(decided.rows, [(2, "a".to_owned()), (1, "b".to_owned())]);
         assert_eq!((decided.created, decided.updated), (1, 2));
     }
@@ -520,17 +651,14 @@ mod tests {
     fn a_match_updates_the_record_that_has_the_value() {
         let by_isbn = profile(r#"{"match": "isbn"}"#);
         let records = [
-            record("new", Some("1")),
-            record("own", Some("2")),
-            record("again", Some("2")),
-            record("bare", None),
-            record("taken", Some("3")),
+            record("new", &["1"]),
+            record("own", &["2"]),
+            record("again", &["2"]),
+            record("bare", &[]),
+            record("taken", &["3"]),
         ];
-        let decided = decide(
-            &by_isbn,
-            &records,
-            &there(&["old", "taken"], &[("1", "old")]),
-        );
+        let there = there(&["old", "taken"], &[("old", &["1"])]);
+        let decided = decide(&by_isbn, Some(OWN), &records, &there);
         let rows = [(0, "old"), (2, "own"), (3, "bare")].map(|(n, id)| (n, id.to_owned()));
         assert_eq!(decided.rows, rows);
         assert_eq!((decided.created, decided.updated), (2, 2));
@@ -539,11 +667,64 @@ mod tests {
     }
 
     #[test]
+    fn any_of_the_values_matches_and_several_records_are_no_match() {
+        let by_isbn = profile(r#"{"match": "isbn"}"#);
+        let (one, other): (&[&str], &[&str]) = (&["1", "2"], &["2", "3"]);
+        let there = there(&[], &[("one", one), ("other", other)]);
+        let records = [
+            record("a", &["9", "1"]),
+            record("b", &["2"]),
+            record("c", &["9"]),
+            // By now 2 is nobody's but the other's, 1 and 3 are nobody's.
+            record("d", &["1"]),
+            record("e", &["1", "3"]),
+        ];
+        let decided = decide(&by_isbn, Some(OWN), &records, &there);
+        let rows = [(2, "one"), (1, "other"), (4, "d")].map(|(n, id)| (n, id.to_owned()));
+        assert_eq!(
+            (decided.rows.as_slice(), decided.remarks.len()),
+            (&rows[..], 0)
+        );
+        let first = [record("b", &["2"])];
+        let decided = decide(&by_isbn, Some(OWN), &first, &there);
+        let (_, kind, reason) = &decided.remarks[0];
+        let expected = "'one', 'other' are there already, by isbn; it can replace one alone";
+        assert_eq!((*kind, reason.as_str()), (RemarkKind::Rejected, expected));
+    }
+
+    #[test]
+    fn keys_are_written_where_they_changed() {
+        let tenant: TenantId = "t".parse().unwrap();
+        let selectors = Selectors::entered("t", &["isbn"]);
+        let by_isbn = profile(r#"{"match": "isbn"}"#);
+        let same: &[&str] = &["1", "2"];
+        let there = there(
+            &["bare"],
+            &[("same", same), ("less", &["3", "4"]), ("more", &["5"])],
+        );
+        let records = [
+            record("x", &["2", "1"]),
+            record("y", &["3"]),
+            record("z", &["5", "6"]),
+            record("new", &["7"]),
+        ];
+        let decided = decide(&by_isbn, Some(OWN), &records, &there);
+        let keys = Keys::of(&tenant, &decided, &records, &there, &selectors);
+        assert_eq!(keys.replaced, ["less", "more"]);
+        assert_eq!(keys.rows.len(), 4);
+        // What is replaced by its id is not seen to have any.
+        let records = [record("bare", &[])];
+        let decided = decide(&Profile::default(), None, &records, &there);
+        let keys = Keys::of(&tenant, &decided, &records, &there, &selectors);
+        assert_eq!((keys.replaced.len(), keys.rows.len()), (1, 0));
+    }
+
+    #[test]
     fn each_policy_does_what_its_name_says() {
-        let records = [record("old", None), record("new", None)];
+        let records = ["old", "new"].map(|id| record(id, &[]));
         let there = there(&["old"], &[]);
         let kinds = |text: &str| {
-            let decided = decide(&profile(text), &records, &there);
+            let decided = decide(&profile(text), None, &records, &there);
             let kinds: Vec<_> = decided
                 .remarks
                 .iter()

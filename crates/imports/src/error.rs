@@ -67,6 +67,22 @@ pub enum ImportsError {
         /// The bound.
         max: usize,
     },
+    /// The tenant has as many jobs or uploads as one may have; retry when one is done.
+    #[error("{what}: the tenant has {max}, as many as one may have; retry when one is done")]
+    ShareTaken {
+        /// What it has too many of.
+        what: &'static str,
+        /// The bound.
+        max: usize,
+    },
+    /// The jobs or uploads that are left are for tenants that have none; retry when one is done.
+    #[error("{what}: the last {left} are for tenants that have none; retry when one is done")]
+    Reserved {
+        /// What there are too many of.
+        what: &'static str,
+        /// How many are kept.
+        left: usize,
+    },
     /// A file could not be read or written.
     #[error("cannot {what} {}", path.display())]
     File {
@@ -130,7 +146,9 @@ impl ImportsError {
             | ImportsError::Offset { .. } => StatusCode::CONFLICT,
             ImportsError::KeyReused(_) => StatusCode::UNPROCESSABLE_ENTITY,
             ImportsError::TooLarge(_) => StatusCode::PAYLOAD_TOO_LARGE,
-            ImportsError::Busy { .. } => StatusCode::TOO_MANY_REQUESTS,
+            ImportsError::Busy { .. }
+            | ImportsError::ShareTaken { .. }
+            | ImportsError::Reserved { .. } => StatusCode::TOO_MANY_REQUESTS,
             ImportsError::Closed | ImportsError::Store(StreamsError::Unavailable(_)) => {
                 StatusCode::SERVICE_UNAVAILABLE
             }

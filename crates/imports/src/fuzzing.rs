@@ -2,6 +2,7 @@
 
 use crate::format::{Framed, Layout};
 use crate::job::Format;
+use crate::keys::Selectors;
 use crate::profile::Profile;
 
 /// Reads a file: its first byte chooses the format, the others are what it holds.
@@ -19,7 +20,7 @@ fn read(format: Format, bytes: &[u8]) -> (Vec<Option<String>>, usize) {
     let Ok(layout) = Layout::of(format, bytes, true) else {
         return (ids, 1);
     };
-    let profile = Profile::default();
+    let (profile, selectors) = (Profile::default(), Selectors::default());
     let mut at = 0;
     loop {
         let step = match layout.frame(&bytes[at..], at as u64, true) {
@@ -31,7 +32,10 @@ fn read(format: Format, bytes: &[u8]) -> (Vec<Option<String>>, usize) {
                 before + len
             }
             Framed::Record { before, bytes, .. } => {
-                match layout.read(bytes).and_then(|content| profile.map(&content)) {
+                match layout
+                    .read(bytes)
+                    .and_then(|content| profile.map(&content, &selectors))
+                {
                     Ok(mapped) => ids.push(mapped.id.or(mapped.title)),
                     Err(_) => damaged += 1,
                 }

@@ -17,6 +17,7 @@ use tokio::sync::{Notify, Semaphore};
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
+use crate::admission::Places;
 use crate::behind::Behind;
 use crate::config::ImportsConfig;
 use crate::error::ImportsError;
@@ -48,7 +49,7 @@ pub(crate) struct Core {
     /// For slices and the index, on the threads behind.
     pub behind: Registry,
     pub live: Mutex<Live>,
-    pub uploads: Arc<Semaphore>,
+    pub uploads: Arc<Places>,
     pub shutdown: CancellationToken,
     pub search: Search,
     /// The addresses whose files may be fetched.
@@ -75,6 +76,7 @@ pub(crate) struct Live {
 
 /// An upload under way.
 pub(crate) struct Uploading {
+    pub tenant: TenantId,
     pub bytes: AtomicU64,
     pub cancelled: CancellationToken,
 }
@@ -124,7 +126,7 @@ impl Imports {
             opened: Instant::now(),
             ahead: Arc::new(Semaphore::new(limits::SLICES_AHEAD_MAX)),
             live: Mutex::new(live),
-            uploads: Arc::new(Semaphore::new(limits::UPLOADS_MAX)),
+            uploads: Arc::default(),
             shutdown: CancellationToken::new(),
             wake: Notify::new(),
             config,
@@ -311,18 +313,6 @@ impl Core {
                      names these in imports.paths"
                 ))
             })
-    }
-
-    /// Refuses more unfinished jobs than the process takes.
-    pub fn check_room(&self) -> Result<(), ImportsError> {
-        let live = self.live.lock();
-        if live.jobs.len() + live.uploading.len() < limits::JOBS_ACTIVE_MAX {
-            return Ok(());
-        }
-        Err(ImportsError::Busy {
-            what: "unfinished imports",
-            max: limits::JOBS_ACTIVE_MAX,
-        })
     }
 
     pub fn remove_file(&self, id: &str) {

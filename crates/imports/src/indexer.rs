@@ -7,6 +7,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use base::TenantId;
 use sql::{Row, Statement};
 
 use crate::error::ImportsError;
@@ -166,28 +167,32 @@ impl Imports {
 }
 
 impl Registry {
-    /// Queues every record of the sink anew.
-    pub async fn queue_all(&self) -> Result<(), ImportsError> {
+    /// Queues every record of the sink anew, or of a tenant's.
+    pub async fn queue_again(&self, tenant: Option<&TenantId>) -> Result<(), ImportsError> {
         for _ in 1..QUEUE_TRIES {
-            match self.try_queue_all().await {
+            match self.try_queue_again(tenant).await {
                 // A slice was committed meanwhile, whose entry is the same.
                 Err(ImportsError::Sql(error)) if error.is_unique_violation() => {}
                 done => return done,
             }
         }
-        self.try_queue_all().await
+        self.try_queue_again(tenant).await
     }
 
-    async fn try_queue_all(&self) -> Result<(), ImportsError> {
+    async fn try_queue_again(&self, tenant: Option<&TenantId>) -> Result<(), ImportsError> {
         let what = "queue all records for the search index";
+        let of = |text: &str| match tenant {
+            Some(tenant) => Statement::new(text)
+                .push(" WHERE tenant = ?")
+                .bind(tenant.as_str()),
+            None => Statement::new(text),
+        };
         let mut tx = self.database.begin().await?;
-        tx.run(what, &Statement::new("DELETE FROM import_index_queue"))
-            .await?;
+        tx.run(what, &of("DELETE FROM import_index_queue")).await?;
         let all =
             "INSERT INTO import_index_queue (tenant, job, first_ordinal, last_ordinal, queued_ms)
-             SELECT tenant, job, min(ordinal), max(ordinal), 0 FROM import_records
-             GROUP BY tenant, job";
-        tx.run(what, &Statement::new(all)).await?;
+             SELECT tenant, job, min(ordinal), max(ordinal), 0 FROM import_records";
+        tx.run(what, &of(all).push(" GROUP BY tenant, job")).await?;
         Ok(tx.commit(what).await?)
     }
 

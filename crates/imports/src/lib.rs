@@ -6,6 +6,7 @@
 //!
 //! Left out: several indexes on one shared database but for OpenSearch, EDIFACT.
 
+mod admission;
 mod behind;
 mod commit;
 mod config;
@@ -18,9 +19,11 @@ pub mod http;
 mod imports;
 mod indexer;
 mod job;
+mod keys;
 mod limits;
 mod marc;
 mod profile;
+mod purge;
 mod reconcile;
 mod records;
 mod registry;
@@ -41,5 +44,6 @@ pub use error::ImportsError;
 pub use imports::Imports;
 pub use job::{Class, Format, Job, JobState, JournalEntry, NewJob, Sink, TenantUse};
 pub use profile::{OnMatch, OnNoMatch, Profile};
+pub use purge::Purged;
 pub use records::{Action, HistoryEntry, StoredRecord};
 pub use search::{Found, Hit};

@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use crate::admission::Bound;
+
 /// Bytes of one upload unless configured: the largest national library files are some gigabytes.
 pub(crate) const UPLOAD_BYTES_MAX: u64 = 16 << 30;
 
@@ -56,10 +58,21 @@ pub(crate) const WORKERS: usize = 1;
 pub(crate) const WORKERS_MAX: usize = 16;
 
 /// Jobs that are running or uploading at the same time: each is an entry in memory and a file.
-pub(crate) const JOBS_ACTIVE_MAX: usize = 10_000;
+pub(crate) const JOBS_ACTIVE: Bound = Bound {
+    what: "unfinished imports",
+    max: 10_000,
+    tenant_max: 2_500,
+    reserve: 1_000,
+};
 
-/// Uploads at the same time: each has a connection and a file handle.
-pub(crate) const UPLOADS_MAX: usize = 64;
+/// Uploads at the same time: each has a connection and a file handle. One tenant's own disturb each
+/// other long before it has its share.
+pub(crate) const UPLOADS: Bound = Bound {
+    what: "uploads",
+    max: 64,
+    tenant_max: 16,
+    reserve: 16,
+};
 
 /// Bytes of an upload between two looks at the disk queue: written behind, synced once at the end.
 pub(crate) const UPLOAD_BUFFER_BYTES: usize = 256 << 10;
@@ -131,9 +144,27 @@ pub(crate) const REJECTS_AT_ONCE: u32 = 64;
 /// less than a millisecond, and whoever waits for its processor gets it then.
 pub(crate) const ROWS_WHILE_SERVED: usize = 50;
 
-/// Ids or match values in one look at the sink: as many as a usual slice has, so that the
-/// statement is prepared once.
+/// Ids in one look at the sink: as many as a usual slice has, so that the statement is prepared
+/// once.
 pub(crate) const IDS_PER_STATEMENT: usize = 250;
+
+/// Keys in one look at the sink: those of a usual turn, of several values each.
+pub(crate) const KEYS_PER_STATEMENT: usize = 1_000;
+
+/// Keys that a record has of one selector: every book's numbers, and the first of a list of
+/// whatever.
+pub(crate) const KEYS_OF_SELECTOR_MAX: usize = 100;
+
+/// Selectors that a tenant's profiles may have matched by: every record of the tenant is entered
+/// for each.
+pub(crate) const SELECTORS_MAX: i64 = 32;
+
+/// Records whose keys are entered at once that were there before their selector: some megabytes at
+/// most for usual ones, and the tenant's other slices wait for some milliseconds.
+pub(crate) const FILLED_AT_ONCE: usize = 50;
+
+/// How many times so many are entered in one turn: a turn is of 250 records.
+pub(crate) const FILLS_OF_TURN: usize = 5;
 
 /// Connections to the database of jobs and records: workers, the index, the counter and requests.
 pub(crate) const CONNECTIONS: u32 = 16;
@@ -154,6 +185,13 @@ pub(crate) const SLICES_AHEAD_MAX: usize = 16;
 /// How long a job belongs to the process that works on it, unless it renews that: on a shared
 /// database another one takes the job over after this.
 pub(crate) const LEASE: Duration = Duration::from_secs(6);
+
+/// After how long without a sign of it a process counts as gone, and its jobs say so: restarts and
+/// failovers are over by then.
+pub(crate) const LOST_AFTER: Duration = Duration::from_secs(120);
+
+/// How long a job waits for a process that is gone before it fails: a day to bring it back.
+pub(crate) const LOST_KEPT: Duration = Duration::from_secs(24 * 3_600);
 
 /// How long an upload in pieces may rest before a restart gives it up: a night.
 pub(crate) const UPLOAD_RESUMED_WITHIN: Duration = Duration::from_secs(24 * 3_600);
@@ -197,6 +235,9 @@ pub(crate) const INDEX_TURN: Duration = Duration::from_secs(1);
 /// Bytes of records that go to OpenSearch at once, but for a single record: of the order that its
 /// makers advise.
 pub(crate) const BULK_BYTES_MAX: usize = 4 << 20;
+
+/// Records of a tenant that OpenSearch forgets with one call: in some seconds.
+pub(crate) const FORGOTTEN_AT_ONCE: u32 = 10_000;
 
 /// How long OpenSearch may take to answer: it answers 429 long before where it cannot keep up.
 pub(crate) const SEARCH_WAIT: Duration = Duration::from_secs(30);

@@ -12,6 +12,7 @@ use serde_json::Value;
 
 use crate::format::{Content, facts};
 use crate::job::Format;
+use crate::keys::{Key, Selectors};
 use crate::limits;
 use crate::marc::{MarcRecord, quote, write_json};
 
@@ -26,7 +27,7 @@ pub struct Profile {
     /// Its title.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub title: Option<String>,
-    /// The value by which a record is found that is there already; by its id, where absent.
+    /// The values by which a record is found that is there already; by its id, where absent.
     #[serde(rename = "match", skip_serializing_if = "Option::is_none")]
     pub match_on: Option<String>,
     /// Values that are stored beside the record, by name.
@@ -64,13 +65,17 @@ pub enum OnNoMatch {
     Fail,
 }
 
+/// What a selector selects of a record.
+pub(crate) type Values<'v> = Vec<Cow<'v, str>>;
+
 /// What a profile made of a record.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Mapped {
     /// None where neither profile nor format has one.
     pub id: Option<String>,
     pub title: Option<String>,
-    pub match_value: Option<String>,
+    /// By which it is found again.
+    pub keys: Vec<Key>,
     /// A JSON object's text.
     pub fields: Option<String>,
     /// The record's JSON.
@@ -116,20 +121,24 @@ impl Profile {
         Ok(())
     }
 
-    /// Applies the profile to a record.
+    /// Applies the profile to a record, which has keys of `selectors`.
     ///
     /// # Errors
     /// A sentence that says what of it is missing or cannot be read.
-    pub(crate) fn map(&self, content: &Content<'_>) -> Result<Mapped, Cow<'static, str>> {
+    pub(crate) fn map(
+        &self,
+        content: &Content<'_>,
+        selectors: &Selectors,
+    ) -> Result<Mapped, Cow<'static, str>> {
         match content {
-            Content::Marc(record) => self.map_marc(record),
-            Content::Object(text) if self.needs_value() => self.map_object(text),
+            Content::Marc(record) => self.map_marc(record, selectors),
+            Content::Object(text) if self.needs_value() => self.map_object(text, selectors),
             Content::Object(text) => {
                 let facts = facts(text, self.id.as_deref())?;
                 Ok(Mapped {
                     id: facts.key,
                     title: facts.title,
-                    match_value: None,
+                    keys: selectors.keys_of_object(text),
                     fields: None,
                     body: text.to_string(),
                 })
@@ -143,24 +152,12 @@ impl Profile {
         is_deep || self.title.is_some() || self.match_on.is_some() || !self.fields.is_empty()
     }
 
-    fn map_marc(&self, record: &MarcRecord<'_>) -> Result<Mapped, Cow<'static, str>> {
-        let select = |selector: &str| -> Vec<Cow<'_, str>> {
-            let Some((tag, codes)) = marc_selector(selector) else {
-                return Vec::new();
-            };
-            let fields = record.fields.iter().filter(|field| field.tag == tag);
-            let values: Vec<String> = fields
-                .filter_map(|field| match codes {
-                    None if field.is_control() => Some(field.data.trim().to_owned()),
-                    None => joined(field.subfields().map(|(_, text)| text)),
-                    Some(codes) => {
-                        let wanted = field.subfields().filter(|(code, _)| codes.contains(*code));
-                        joined(wanted.map(|(_, text)| text))
-                    }
-                })
-                .collect();
-            values.into_iter().map(Cow::Owned).collect()
-        };
+    fn map_marc(
+        &self,
+        record: &MarcRecord<'_>,
+        selectors: &Selectors,
+    ) -> Result<Mapped, Cow<'static, str>> {
+        let select = |selector: &str| marc_values(record, selector);
         let id = match &self.id {
             Some(selector) => select(selector).first().map(|id| id.to_string()),
             None => record.id().map(str::to_owned),
@@ -175,33 +172,25 @@ impl Profile {
             Some(selector) => select(selector).first().map(|title| title.to_string()),
             None => record.title(),
         };
+        self.check_match(&select)?;
         let mut body = String::with_capacity(2_048);
         write_json(record, &mut body);
         Ok(Mapped {
             id: Some(id),
             title,
-            match_value: self.match_of(&select)?,
+            keys: selectors.keys(select),
             fields: self.fields_of(&select),
             body,
         })
     }
 
-    fn map_object(&self, text: &str) -> Result<Mapped, Cow<'static, str>> {
+    fn map_object(&self, text: &str, selectors: &Selectors) -> Result<Mapped, Cow<'static, str>> {
         let value: Value =
             serde_json::from_str(text).map_err(|error| format!("the line is not JSON: {error}"))?;
         if !value.is_object() {
             return Err("the line is not a JSON object".into());
         }
-        let select = |selector: &str| -> Vec<Cow<'_, str>> {
-            let mut at = &value;
-            for name in selector.split('.') {
-                at = &at[name];
-            }
-            match at {
-                Value::Array(items) => items.iter().filter_map(scalar).collect(),
-                one => scalar(one).into_iter().collect(),
-            }
-        };
+        let select = |selector: &str| object_values(&value, selector);
         let id = match &self.id {
             Some(selector) => {
                 let id = select(selector).first().map(|id| id.to_string());
@@ -211,34 +200,33 @@ impl Profile {
             }
             None => None,
         };
+        self.check_match(&select)?;
         let title = select(self.title.as_deref().unwrap_or("title"));
         Ok(Mapped {
             id,
             title: title.first().map(|title| title.to_string()),
-            match_value: self.match_of(&select)?,
+            keys: selectors.keys(select),
             fields: self.fields_of(&select),
             body: text.to_owned(),
         })
     }
 
-    fn match_of<'v>(
+    fn check_match<'v>(
         &self,
-        select: &impl Fn(&str) -> Vec<Cow<'v, str>>,
-    ) -> Result<Option<String>, Cow<'static, str>> {
+        select: &impl Fn(&str) -> Values<'v>,
+    ) -> Result<(), Cow<'static, str>> {
         let Some(selector) = &self.match_on else {
-            return Ok(None);
+            return Ok(());
         };
         let values = select(selector);
-        let value = values.first().map(|value| value.trim());
-        match value.filter(|value| !value.is_empty()) {
-            Some(value) if value.len() > limits::ID_BYTES_MAX => {
-                Err("the value to match is longer than 1024 bytes".into())
-            }
-            found => Ok(found.map(str::to_owned)),
+        let is_long = |value: &Cow<'_, str>| value.trim().len() > limits::ID_BYTES_MAX;
+        match values.iter().any(is_long) {
+            true => Err("the value to match is longer than 1024 bytes".into()),
+            false => Ok(()),
         }
     }
 
-    fn fields_of<'v>(&self, select: &impl Fn(&str) -> Vec<Cow<'v, str>>) -> Option<String> {
+    fn fields_of<'v>(&self, select: &impl Fn(&str) -> Values<'v>) -> Option<String> {
         if self.fields.is_empty() {
             return None;
         }
@@ -265,6 +253,35 @@ impl Profile {
         }
         text.push('}');
         Some(text)
+    }
+}
+
+/// What a selector selects of a MARC record, one of each field.
+pub(crate) fn marc_values<'r>(record: &'r MarcRecord<'_>, selector: &str) -> Values<'r> {
+    let Some((tag, codes)) = marc_selector(selector) else {
+        return Vec::new();
+    };
+    let fields = record.fields.iter().filter(|field| field.tag == tag);
+    let values = fields.filter_map(|field| match codes {
+        None if field.is_control() => Some(Cow::Borrowed(field.data.trim())),
+        None => joined(field.subfields().map(|(_, text)| text)).map(Cow::Owned),
+        Some(codes) => {
+            let wanted = field.subfields().filter(|(code, _)| codes.contains(*code));
+            joined(wanted.map(|(_, text)| text)).map(Cow::Owned)
+        }
+    });
+    values.collect()
+}
+
+/// What a selector selects of an object: a value, or those of a list.
+pub(crate) fn object_values<'v>(object: &'v Value, selector: &str) -> Values<'v> {
+    let mut at = object;
+    for name in selector.split('.') {
+        at = &at[name];
+    }
+    match at {
+        Value::Array(items) => items.iter().filter_map(scalar).collect(),
+        one => scalar(one).into_iter().collect(),
     }
 }
 
@@ -307,6 +324,14 @@ mod tests {
         serde_json::from_str(text).unwrap()
     }
 
+    fn selectors(texts: &[&str]) -> Selectors {
+        Selectors::entered("t", texts)
+    }
+
+    fn texts(mapped: &Mapped) -> Vec<&str> {
+        mapped.keys.iter().map(|key| key.text.as_str()).collect()
+    }
+
     #[test]
     fn a_marc_record_is_mapped_by_tags_and_subfields() {
         let profile = profile(
@@ -317,10 +342,10 @@ mod tests {
         profile.check(Format::Marc).unwrap();
         let bytes = book(7);
         let content = Layout::Marc.read(&bytes).unwrap();
-        let mapped = profile.map(&content).unwrap();
+        let mapped = profile.map(&content, &selectors(&["008"])).unwrap();
         assert_eq!(mapped.id.as_deref(), Some("00000007"));
         assert_eq!(mapped.title.as_deref(), Some("The book number 7 :"));
-        assert_eq!(mapped.match_value.as_deref(), Some("980410s1997    fr"));
+        assert_eq!(texts(&mapped), ["t/1/980410s1997    fr"]);
         let fields: Value = serde_json::from_str(&mapped.fields.unwrap()).unwrap();
         assert_eq!(fields["who"], "A. N. Other.");
         assert!(fields["all"].as_str().unwrap().ends_with("A. N. Other."));
@@ -333,20 +358,21 @@ mod tests {
             r#"{"id": "ids.own", "match": "isbn",
                 "fields": {"by": "author.name", "tags": "tags"}}"#,
         );
-        let text =
-            r#"{"ids":{"own":12},"title":"T","isbn":" 9 ","author":{"name":"A"},"tags":["x",1]}"#;
-        let mapped = profile.map(&Content::Object(text.into())).unwrap();
+        let text = r#"{"ids":{"own":12},"title":"T","isbn":" 9 ","author":{"name":"A"},"tags":["x",1,"x"]}"#;
+        let of = selectors(&["isbn", "tags", "none"]);
+        let mapped = profile.map(&Content::Object(text.into()), &of).unwrap();
         assert_eq!(mapped.id.as_deref(), Some("12"));
-        assert_eq!(
-            (mapped.title.as_deref(), mapped.match_value.as_deref()),
-            (Some("T"), Some("9"))
-        );
+        assert_eq!(mapped.title.as_deref(), Some("T"));
+        assert_eq!(texts(&mapped), ["t/1/9", "t/2/x", "t/2/1"]);
+        let alike: Vec<i64> = mapped.keys.iter().map(|key| key.alike).collect();
+        assert_eq!(alike, [1, 2, 2]);
         assert_eq!(
             mapped.fields.as_deref(),
-            Some(r#"{"by":"A","tags":["x","1"]}"#)
+            Some(r#"{"by":"A","tags":["x","1","x"]}"#)
         );
         assert_eq!(mapped.body, text);
-        let missing = profile.map(&Content::Object("{}".into())).unwrap_err();
+        let empty = Content::Object("{}".into());
+        let missing = profile.map(&empty, &of).unwrap_err();
         assert!(missing.contains("no field 'ids.own'"), "{missing}");
     }
 

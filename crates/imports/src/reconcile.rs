@@ -3,6 +3,10 @@
 //! lengthens this process' leases too, and takes over the jobs of processes that are gone, where
 //! their files are at hand.
 //!
+//! A job that nobody takes over for minutes says so: no process that is there has its file. After a day
+//! it fails, and its idempotency key is free. Whether a process is there that takes a file in is told
+//! by its row in `import_nodes`; one that runs a job keeps the job's lease.
+//!
 //! Every hour it sweeps: uploads that nobody goes on with, files of jobs that failed a day ago, and
 //! jobs that ended so long ago that nobody asks for them.
 
@@ -10,7 +14,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::UnixMillis;
-use sql::Statement;
+use sql::{Conflict, Insert, Statement, Value};
 
 use crate::error::ImportsError;
 use crate::imports::Core;
@@ -59,7 +63,9 @@ impl Core {
         let now = self.clock.now();
         let registry = &self.registry;
         if registry.is_shared() {
+            registry.note_node(&self.node, now).await?;
             registry.keep_leases(&self.node, limits::LEASE, now).await?;
+            self.look_after_lost(now).await?;
         }
         let own = registry.running_of(&self.node).await?;
         let orphans = match registry.is_shared() {
@@ -72,6 +78,29 @@ impl Core {
                 self.enqueue(job);
                 self.go_on(job.number);
             });
+        }
+        Ok(())
+    }
+
+    /// Has the jobs of processes that are gone say so, and fails them when they have waited long
+    /// enough.
+    async fn look_after_lost(&self, now: UnixMillis) -> Result<(), ImportsError> {
+        let told = before(now, limits::LOST_AFTER);
+        for job in self.registry.lost_jobs(told).await? {
+            if job.state == JobState::Running && self.file_path(&job).exists() {
+                continue;
+            }
+            if job.state == JobState::Uploading && !job.is_resumable && !job.is_fetched() {
+                let reason = "the process that took its file in is gone; send the file again";
+                self.registry.fail_lost(&job, reason, now, told).await?;
+            } else if job.error.as_deref() != Some(LOST) {
+                self.registry.note_lost(&job).await?;
+            }
+        }
+        let ended = before(now, limits::LOST_KEPT);
+        for job in self.registry.lost_jobs(ended).await? {
+            let reason = "the process that had its file did not come back; send the file again";
+            self.registry.fail_lost(&job, reason, now, ended).await?;
         }
         Ok(())
     }
@@ -100,6 +129,8 @@ impl Core {
             }
         }
         self.remove_old_files(now).await?;
+        let lost = before(now, limits::LOST_KEPT);
+        self.registry.forget_nodes(lost).await?;
         let before = before(now, self.config.keep_jobs.0);
         Ok(self.registry.forget_jobs(before).await? > 0)
     }
@@ -135,6 +166,72 @@ impl Registry {
             select = select.push(" AND owner = ?").bind(owner);
         }
         self.listed(select.push(" ORDER BY number")).await
+    }
+
+    /// Notes that a process is there.
+    async fn note_node(&self, node: &str, now: UnixMillis) -> Result<(), ImportsError> {
+        let what = "note that this process is there";
+        let mut tx = self.database.begin().await?;
+        let row = vec![Value::from(node), now.0.into()];
+        tx.insert(what, &INSERT_NODE, vec![row]).await?;
+        Ok(tx.commit(what).await?)
+    }
+
+    /// Forgets processes that were last there before a time.
+    async fn forget_nodes(&self, before: UnixMillis) -> Result<(), ImportsError> {
+        let forget = Statement::new("DELETE FROM import_nodes WHERE seen_ms < ?").bind(before.0);
+        self.database.run("forget processes", &forget).await?;
+        Ok(())
+    }
+
+    /// Some jobs that should get on and did not since a time, as nobody has had them since.
+    async fn lost_jobs(&self, since: UnixMillis) -> Result<Vec<Job>, ImportsError> {
+        let select = Statement::new(format!(
+            "SELECT {COLUMNS} FROM import_jobs WHERE state IN ('running', 'uploading')
+             AND updated_ms < ? AND lease_until_ms < ? AND (state = 'running' OR NOT EXISTS
+                 (SELECT 1 FROM import_nodes n WHERE n.node = import_jobs.owner AND n.seen_ms >= ?))
+             ORDER BY number LIMIT 100"
+        ));
+        let select = select.bind(since.0).bind(since.0).bind(since.0);
+        self.listed(select).await
+    }
+
+    /// Notes that nobody has a job, which it has got on no further with.
+    async fn note_lost(&self, job: &Job) -> Result<(), ImportsError> {
+        let note =
+            "UPDATE import_jobs SET error = ? WHERE number = ? AND state = ? AND updated_ms = ?";
+        let note = Statement::new(note)
+            .bind(LOST)
+            .bind(job.number.0)
+            .bind(job.state.name())
+            .bind(job.updated.0);
+        self.database.run("note that a job waits", &note).await?;
+        Ok(())
+    }
+
+    /// Ends a job that nobody has had since a time, and frees its idempotency key.
+    async fn fail_lost(
+        &self,
+        job: &Job,
+        reason: &str,
+        now: UnixMillis,
+        since: UnixMillis,
+    ) -> Result<(), ImportsError> {
+        let fail = Statement::new(
+            "UPDATE import_jobs SET state = 'failed', error = ?, updated_ms = ?, owner = NULL,
+             token = token + 1, idempotency_key = NULL
+             WHERE number = ? AND state = ? AND updated_ms = ? AND lease_until_ms < ?",
+        )
+        .bind(reason)
+        .bind(now.0)
+        .bind(job.number.0)
+        .bind(job.state.name())
+        .bind(job.updated.0)
+        .bind(since.0);
+        self.database
+            .run("end a job that nobody has", &fail)
+            .await?;
+        Ok(())
     }
 
     /// Forgets some jobs that ended before a time, with all that is told of them; their records
@@ -183,12 +280,25 @@ fn before(now: UnixMillis, age: Duration) -> UnixMillis {
     UnixMillis(now.0.saturating_sub(age))
 }
 
-const ENDED: [JobState; 4] = [
+pub(crate) const ENDED: [JobState; 4] = [
     JobState::Completed,
     JobState::CompletedWithRejects,
     JobState::Failed,
     JobState::Cancelled,
 ];
+
+/// What a job says that nobody has.
+const LOST: &str = "no process that is there has its file; it goes on when the one that has it is \
+    back, and fails after a day";
+
+const INSERT_NODE: Insert = Insert {
+    table: "import_nodes",
+    columns: &["node", "seen_ms"],
+    conflict: Conflict::Replace {
+        key: &["node"],
+        columns: &["seen_ms"],
+    },
+};
 
 /// Looks between two sweeps: an hour of them.
 const SWEEP_LOOKS: u32 = 1_800;

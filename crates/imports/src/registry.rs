@@ -158,7 +158,7 @@ impl Registry {
     ) -> Result<bool, ImportsError> {
         let start = Statement::new(
             "UPDATE import_jobs SET state = 'running', bytes_total = ?, records_total = ?,
-             header = ?, producer_id = ?, partition_number = ?, updated_ms = ?
+             header = ?, producer_id = ?, partition_number = ?, updated_ms = ?, error = NULL
              WHERE number = ? AND state = 'uploading'",
         )
         .bind(signed(bytes_total))
@@ -336,8 +336,8 @@ impl Registry {
 
     /// Notes that a job's upload got on.
     pub async fn touch(&self, job: JobNumber, now: UnixMillis) -> Result<(), ImportsError> {
-        let touch =
-            "UPDATE import_jobs SET updated_ms = ? WHERE number = ? AND state = 'uploading'";
+        let touch = "UPDATE import_jobs SET updated_ms = ?, error = NULL
+             WHERE number = ? AND state = 'uploading'";
         let touch = Statement::new(touch).bind(now.0).bind(job.0);
         self.database
             .run("note that an upload got on", &touch)
@@ -556,7 +556,8 @@ const KINDS: i64 = 3;
 /// How much of an unknown name is repeated to the caller, in characters.
 const NAME_SHOWN: usize = 64;
 
-const UNFINISHED: [JobState; 3] = [JobState::Uploading, JobState::Running, JobState::Paused];
+pub(crate) const UNFINISHED: [JobState; 3] =
+    [JobState::Uploading, JobState::Running, JobState::Paused];
 
 pub(crate) const COLUMNS: &str = "number, id, tenant, name, format, class, sink, topic, profile, retry_of,
     source, is_resumable, slice_records, state, producer_id, partition_number, records_total, records_done,

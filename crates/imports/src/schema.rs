@@ -9,10 +9,15 @@
 //! - `import_journal`: records that were not simply taken, with a rejected one's bytes;
 //! - `import_slices`: what each commit brought;
 //! - `import_index_queue`: what the search index has not seen yet;
+//! - `import_selectors`: what tenants' profiles have matched by, and how far records that lay there
+//!   before have keys of it (`keys.rs`);
+//! - `import_keys`: one row for each value of a record that such a selector selects;
+//! - `import_nodes`: when each process that shares the database was last there;
 //! - `import_profiles`, `import_counters`.
 //!
-//! A record's `match_key` is its tenant, `/`, and the value by which a profile finds it: one column,
-//! so that PostgreSQL, which knows nothing of a table that was just filled, has one way to it only.
+//! A `match_key` is the tenant, the selector's number and the value, with a `/` between each: one
+//! column, so that PostgreSQL, which knows nothing of a table that was just filled, has one way to it
+//! only. A third version's column of that name, one value of whatever selector, is not read any more.
 //!
 //! A SQLite file of the first version had tables that only SQLite knows; the second one takes their
 //! rows over. Servers begin with the second, so that from there on all share one history.
@@ -163,9 +168,47 @@ CREATE INDEX import_records_by_match_key ON import_records (match_key)
     };
 }
 
+/// The fourth version: `$kind` is of a file's tables, whose keys are rows.
+macro_rules! selectors_and_keys {
+    ($kind:literal) => {
+        concat!(
+            "
+ALTER TABLE import_tenants ADD COLUMN selectors BIGINT NOT NULL DEFAULT 0;
+CREATE TABLE import_selectors (
+    tenant VARCHAR(63) NOT NULL,
+    selector VARCHAR(255) NOT NULL,
+    number BIGINT NOT NULL,
+    filled_to VARCHAR(1024) NOT NULL,
+    is_filled BIGINT NOT NULL,
+    PRIMARY KEY (tenant, selector)
+);
+CREATE TABLE import_keys (
+    match_key VARCHAR(1120) NOT NULL,
+    id VARCHAR(1024) NOT NULL,
+    tenant VARCHAR(63) NOT NULL,
+    alike BIGINT NOT NULL,
+    PRIMARY KEY (match_key, id)
+)",
+            $kind,
+            ";
+CREATE INDEX import_keys_by_record ON import_keys (tenant, id);
+"
+        )
+    };
+}
+
+macro_rules! no_match_key {
+    () => {
+        "
+DROP INDEX import_records_by_match_key;
+ALTER TABLE import_records DROP COLUMN match_key;
+"
+    };
+}
+
 const FILE: Schema = Schema {
     name: "imports",
-    oldest: 3,
+    oldest: 4,
     migrations: &[
         Migration {
             number: 1,
@@ -271,12 +314,18 @@ DROP TABLE old_slices;
             name: "one column to match by",
             text: match_keys!(),
         },
+        Migration {
+            number: 4,
+            name: "keys of every selector",
+            text: concat!(selectors_and_keys!(" WITHOUT ROWID"), no_match_key!()),
+        },
+        NODES,
     ],
 };
 
 const POSTGRES: Schema = Schema {
     name: "imports",
-    oldest: 3,
+    oldest: 4,
     migrations: &[
         NOTHING,
         TABLES,
@@ -291,6 +340,12 @@ EXCEPTION WHEN OTHERS THEN NULL; END $$;
 "
             ),
         },
+        Migration {
+            number: 4,
+            name: "keys of every selector",
+            text: concat!(selectors_and_keys!(""), no_match_key!()),
+        },
+        NODES,
     ],
 };
 
@@ -298,7 +353,7 @@ EXCEPTION WHEN OTHERS THEN NULL; END $$;
 /// dropping it twice fails.
 const MYSQL: Schema = Schema {
     name: "imports",
-    oldest: 3,
+    oldest: 4,
     migrations: &[
         NOTHING,
         TABLES,
@@ -312,7 +367,24 @@ UPDATE import_records SET match_key = CONCAT(tenant, '/', match_value)
 CREATE INDEX import_records_by_match_key ON import_records (match_key);
 ",
         },
+        Migration {
+            number: 4,
+            name: "keys of every selector",
+            text: selectors_and_keys!(""),
+        },
+        NODES,
     ],
+};
+
+const NODES: Migration = Migration {
+    number: 5,
+    name: "when each process was last there",
+    text: "
+CREATE TABLE import_nodes (
+    node VARCHAR(64) NOT NULL PRIMARY KEY,
+    seen_ms BIGINT NOT NULL
+);
+",
 };
 
 const NOTHING: Migration = Migration {
@@ -376,35 +448,43 @@ mod tests {
         registry.close().await;
     }
 
-    const SECOND: Schema = Schema {
-        oldest: 2,
-        migrations: FILE.migrations.split_at(2).0,
+    const THIRD: Schema = Schema {
+        oldest: 3,
+        migrations: FILE.migrations.split_at(3).0,
         ..FILE
     };
 
     #[tokio::test]
-    async fn a_file_of_the_second_version_keeps_what_records_match_by() {
+    async fn records_of_the_third_version_are_found_by_what_their_bodies_have() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("imports.db");
-        let old = Database::open_file(&path, Options::default(), &SECOND)
+        let old = Database::open_file(&path, Options::default(), &THIRD)
             .await
             .unwrap();
-        for (id, value) in [("a", "'1/2'"), ("b", "NULL")] {
+        let tenant = "INSERT INTO import_tenants VALUES ('t', 1, 0, 0, 0, 0, 0)";
+        old.run("fill", &Statement::new(tenant)).await.unwrap();
+        // Of a profile that matched by ISBN, of one that matched by something else, and of none.
+        for (id, key) in [("a", "'t/1'"), ("b", "'t/x'"), ("c", "NULL")] {
             let text = format!(
-                "INSERT INTO import_records (tenant, id, match_value, format, body, job, ordinal,
-                 version) VALUES ('t', '{id}', {value}, 'jsonl', '{{}}', 1, 1, 1)"
+                "INSERT INTO import_records (tenant, id, match_key, format, body, job, ordinal,
+                 version) VALUES ('t', '{id}', {key}, 'jsonl', '{{\"isbn\":[1,\"{id}\"]}}', 1, 1, 1)"
             );
             old.run("fill", &Statement::new(text)).await.unwrap();
         }
         old.close().await;
         let registry = Registry::open(&Place::File(path)).await.unwrap();
-        let read = Statement::new("SELECT match_key FROM import_records ORDER BY id");
+        let tenant = "t".parse().unwrap();
+        assert!(registry.selectors(&tenant).await.unwrap().is_empty());
+        while !registry.prepare_selector(&tenant, "isbn").await.unwrap() {}
+        let read = Statement::new("SELECT match_key, id FROM import_keys ORDER BY match_key, id");
         let rows = registry.database.rows("read", &read).await.unwrap();
-        let keys: Vec<_> = rows
-            .iter()
-            .map(|row| row.maybe_text("match_key").unwrap())
-            .collect();
-        assert_eq!(keys, [Some("t/1/2".to_owned()), None]);
+        let key = |row: &sql::Row| (row.text("match_key").unwrap(), row.text("id").unwrap());
+        let keys: Vec<_> = rows.iter().map(key).collect();
+        let of = |value: &str, id: &str| (format!("t/1/{value}"), id.to_owned());
+        let alike = ["a", "b", "c"];
+        let expected = alike.map(|id| of("1", id)).into_iter();
+        let expected = expected.chain(alike.map(|id| of(id, id)));
+        assert_eq!(keys, expected.collect::<Vec<_>>());
         registry.close().await;
     }
 }

@@ -12,6 +12,7 @@ use std::os::unix::fs::FileExt;
 use crate::error::ImportsError;
 use crate::format::{Framed, Layout};
 use crate::job::Format;
+use crate::keys::{Key, Selectors};
 use crate::limits;
 use crate::profile::Profile;
 
@@ -29,6 +30,8 @@ pub(crate) struct Start {
 pub(crate) struct Reading<'a> {
     pub format: Format,
     pub profile: &'a Profile,
+    /// By which the records are found again.
+    pub selectors: &'a Selectors,
     /// The prefix of ids that are made up where neither format nor profile has one: the job's id,
     /// so that two files never share one.
     pub job: &'a str,
@@ -59,8 +62,8 @@ pub(crate) struct SliceRecord {
     pub title: Option<String>,
     /// JSON text.
     pub body: String,
-    /// The value by which a record that is there already is found; by the id, where absent.
-    pub match_value: Option<String>,
+    /// By which it is found again.
+    pub keys: Vec<Key>,
     /// A JSON object of the profile's fields.
     pub fields: Option<String>,
     /// Where it stands in the slice's bytes.
@@ -209,14 +212,14 @@ fn oversized(file: &File, start: u64, file_len: u64, layout: &Layout) -> Result<
 
 #[cfg(test)]
 impl SliceRecord {
-    /// A record of an id and a match value, for tests.
-    pub fn plain(id: &str, match_value: Option<&str>) -> SliceRecord {
+    /// A record of an id and keys, for tests.
+    pub fn plain(id: &str, keys: Vec<Key>) -> SliceRecord {
         SliceRecord {
             ordinal: 1,
             id: id.to_owned(),
             title: None,
             body: "{}".to_owned(),
-            match_value: match_value.map(str::to_owned),
+            keys,
             fields: None,
             span: 0..0,
         }
@@ -335,7 +338,10 @@ impl<'a> Cutter<'a> {
     ) -> Result<(SliceRecord, Option<Cow<'static, str>>), Cow<'static, str>> {
         let mut content = layout.read(bytes)?;
         let note = content.take_note();
-        let mapped = self.reading.profile.map(&content)?;
+        let Reading {
+            profile, selectors, ..
+        } = self.reading;
+        let mapped = profile.map(&content, selectors)?;
         let id = match mapped.id {
             Some(id) => storable(id),
             None => format!("{}:{}", self.reading.job, self.ordinal),
@@ -352,7 +358,7 @@ impl<'a> Cutter<'a> {
             id,
             title: mapped.title.map(cut_title),
             body: mapped.body,
-            match_value: mapped.match_value.map(storable),
+            keys: mapped.keys,
             fields: mapped.fields,
             span,
         };
@@ -422,7 +428,7 @@ fn kept(bytes: &[u8]) -> Option<Vec<u8>> {
 }
 
 /// A text as every database stores it, so that what is one there is one here.
-fn storable(text: String) -> String {
+pub(crate) fn storable(text: String) -> String {
     match text.contains('\0') {
         true => text.replace('\0', "\u{fffd}"),
         false => text,
@@ -455,6 +461,7 @@ mod tests {
         let reading = Reading {
             format: Format::Marc,
             profile: &profile,
+            selectors: &Selectors::default(),
             job: "j",
             records_max: 10,
         };
@@ -488,6 +495,7 @@ mod tests {
         let reading = Reading {
             format: Format::Jsonl,
             profile: &profile,
+            selectors: &Selectors::default(),
             job: "j",
             records_max: 10,
         };

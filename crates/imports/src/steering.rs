@@ -67,7 +67,7 @@ impl Imports {
 }
 
 impl Core {
-    async fn cancel(&self, id: &str) -> Result<Job, ImportsError> {
+    pub async fn cancel(&self, id: &str) -> Result<Job, ImportsError> {
         let job = self.registry.job(id).await?;
         if let Some(uploading) = self.live.lock().uploading.get(id) {
             uploading.cancelled.cancel();

@@ -13,11 +13,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use axum::body::Body;
+use base::TenantId;
 use http_body_util::BodyExt;
 use tokio::fs::File;
 use tokio::io::{AsyncSeekExt, AsyncWriteExt};
-use tokio::sync::OwnedSemaphorePermit;
 
+use crate::admission::Place;
 use crate::error::ImportsError;
 use crate::fetch;
 use crate::format::Estimate;
@@ -65,15 +66,8 @@ impl Core {
         new: NewJob,
         body: Body,
     ) -> Result<(Job, bool), ImportsError> {
-        let place = self
-            .uploads
-            .clone()
-            .try_acquire_owned()
-            .map_err(|_| ImportsError::Busy {
-                what: "uploads",
-                max: limits::UPLOADS_MAX,
-            })?;
-        self.check_room()?;
+        let place = self.uploads.take(&new.tenant)?;
+        self.check_room(&new.tenant)?;
         let max = limits::UPLOADS_BEGUN_MAX;
         if new.is_resumable && self.registry.uploads_of(&new.tenant).await? >= max as u64 {
             let what = "uploads in pieces of a tenant";
@@ -99,7 +93,7 @@ impl Core {
             return Ok((job, true));
         }
         // From here on whatever breaks off fails the job.
-        let mut upload = Upload::begin(self.clone(), number, new.id.clone(), 0)?;
+        let mut upload = Upload::begin(self.clone(), number, &new.id, &new.tenant, 0)?;
         if new.is_resumable {
             let path = self.upload_path(&new.id);
             let made = File::create(&path).await;
@@ -149,7 +143,7 @@ impl Core {
             return Err(job.cannot_be("added to"));
         }
         // Whoever has the upload has its file until all of the piece is on the disk.
-        let mut upload = Upload::begin(self.clone(), job.number, id.to_owned(), offset)?;
+        let mut upload = Upload::begin(self.clone(), job.number, id, &job.tenant, offset)?;
         upload.is_kept = true;
         // What was read before may be over.
         let job = self.registry.job(id).await?;
@@ -203,14 +197,16 @@ impl Upload {
     fn begin(
         core: Arc<Core>,
         number: JobNumber,
-        id: String,
+        id: &str,
+        tenant: &TenantId,
         bytes: u64,
     ) -> Result<Self, ImportsError> {
         let state = Arc::new(Uploading {
+            tenant: tenant.clone(),
             bytes: AtomicU64::new(bytes),
             cancelled: core.shutdown.child_token(),
         });
-        match core.live.lock().uploading.entry(id.clone()) {
+        match core.live.lock().uploading.entry(id.to_owned()) {
             Entry::Vacant(free) => drop(free.insert(state.clone())),
             Entry::Occupied(_) => {
                 return Err(ImportsError::Busy {
@@ -219,12 +215,12 @@ impl Upload {
                 });
             }
         }
-        let path = core.upload_path(&id);
+        let path = core.upload_path(id);
         let reason = "the upload broke off; send the file again".to_owned();
         Ok(Upload {
             core,
             number,
-            id,
+            id: id.to_owned(),
             state,
             path,
             reason,
@@ -361,12 +357,12 @@ impl Drop for Upload {
 impl Core {
     /// Fetches the file of a job from its URL, in the background; then the job runs. `place` is held
     /// meanwhile.
-    pub fn fetch(self: &Arc<Self>, job: &Job, place: Option<OwnedSemaphorePermit>) {
+    pub fn fetch(self: &Arc<Self>, job: &Job, place: Option<Place>) {
         let (core, job) = (self.clone(), job.clone());
         // At most one per unfinished job; it ends with the file, the job or the process.
         tokio::spawn(async move {
             let _place = place;
-            let begun = Upload::begin(core.clone(), job.number, job.id.clone(), 0);
+            let begun = Upload::begin(core.clone(), job.number, &job.id, &job.tenant, 0);
             let Ok(mut upload) = begun else {
                 return;
             };

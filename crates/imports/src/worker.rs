@@ -24,17 +24,20 @@ use crate::commit::{Committed, Lease, Sent, Writing};
 use crate::error::ImportsError;
 use crate::imports::{Core, Live};
 use crate::job::{Class, Job, JobState};
+use crate::keys::Selectors;
 use crate::limits;
 use crate::schedule::{Cost, JobNumber};
 use crate::slice::{self, Reading, RemarkKind, Slice, SliceRecord, Start};
 
 /// What is known of an unfinished job beside its row.
 pub(crate) struct LiveJob {
-    tenant: TenantId,
+    pub tenant: TenantId,
     class: Class,
     file: Option<Arc<File>>,
     /// The lease's token, once this process has it.
     token: Option<i64>,
+    /// The tenant's selectors, once the job's own is among them.
+    selectors: Option<Arc<Selectors>>,
     /// The next slices, read ahead of their turn.
     ahead: Option<Ahead>,
     running: bool,
@@ -49,6 +52,8 @@ pub(crate) struct LiveJob {
 /// Slices that are read while those before them are committed.
 struct Ahead {
     start: Start,
+    /// Of the selectors that they are read for.
+    revision: i64,
     slices: Slices,
     _room: OwnedSemaphorePermit,
 }
@@ -59,12 +64,21 @@ enum Slices {
     Read(Vec<Slice>),
 }
 
+/// What slices are read from.
+#[derive(Clone)]
+struct Source {
+    file: Arc<File>,
+    job: Arc<Job>,
+    selectors: Arc<Selectors>,
+}
+
 /// What a worker takes with it.
 struct Picked {
     number: JobNumber,
     class: Class,
     file: Option<Arc<File>>,
     token: Option<i64>,
+    selectors: Option<Arc<Selectors>>,
     ahead: Option<Ahead>,
 }
 
@@ -100,6 +114,7 @@ impl LiveJob {
             class,
             file: None,
             token: None,
+            selectors: None,
             ahead: None,
             running: false,
             stopped: false,
@@ -162,6 +177,7 @@ impl Core {
                 class: job.class,
                 file: job.file.clone(),
                 token: job.token,
+                selectors: job.selectors.clone(),
                 ahead: job.ahead.take(),
             });
         }
@@ -197,6 +213,13 @@ impl Core {
                 None => return Ok(Outcome::Lost),
             },
         };
+        let selectors = match picked.selectors {
+            Some(selectors) => selectors,
+            None => match self.ready_selectors(&job).await? {
+                Some(selectors) => selectors,
+                None => return Ok(Outcome::State(JobState::Running)),
+            },
+        };
         let job = Arc::new(job);
         let start = Start {
             offset: job.bytes_done,
@@ -204,16 +227,18 @@ impl Core {
         };
         let is_serving = self.guard.lock().is_serving(self.opened.elapsed());
         let count = slices_of_turn(&job, is_serving);
-        let mut slices = match picked.ahead.filter(|ahead| ahead.start == start) {
+        let source = Source {
+            file,
+            job: job.clone(),
+            selectors: selectors.clone(),
+        };
+        let is_next = |ahead: &Ahead| (ahead.start, ahead.revision) == (start, selectors.revision);
+        let mut slices = match picked.ahead.filter(is_next) {
             Some(ahead) => ahead.slices.read().await?,
-            None => {
-                read_slices(file.clone(), job.clone(), start, count)
-                    .read()
-                    .await?
-            }
+            None => source.read(start, count).read().await?,
         };
         let rest = slices.split_off(count.min(slices.len()));
-        let ahead = self.ahead_of(&slices, rest, count, file, &job);
+        let ahead = self.ahead_of(&slices, rest, count, source);
         let counts = Counts::of(&slices);
         let sent = self.send(&job, slices).await?;
         let lease = Lease {
@@ -224,11 +249,22 @@ impl Core {
             true => limits::ROWS_WHILE_SERVED,
             false => usize::MAX,
         };
-        let writing = Writing { lease, rows };
+        let writing = Writing {
+            lease,
+            selectors: &selectors,
+            rows,
+        };
         let now = self.clock.now();
         let committed = self.behind.commit_slices(&job, sent, writing, now).await?;
-        let Committed::State(state) = committed else {
-            return Ok(Outcome::Lost);
+        let state = match committed {
+            Committed::State(state) => state,
+            Committed::Fenced => return Ok(Outcome::Lost),
+            Committed::Outdated => {
+                if let Some(live) = self.live.lock().jobs.get_mut(&number) {
+                    live.selectors = None;
+                }
+                return Ok(Outcome::State(JobState::Running));
+            }
         };
         counts.count();
         self.search.wake();
@@ -245,6 +281,31 @@ impl Core {
             false => limits::SLICE_RECORDS,
         };
         self.config.slice_records.unwrap_or(usual)
+    }
+
+    /// The selectors that a job's slices are read for; none while the tenant's records are not found
+    /// by the job's own yet, for which some more is done.
+    async fn ready_selectors(&self, job: &Job) -> Result<Option<Arc<Selectors>>, ImportsError> {
+        if !job.sink.has_records() {
+            return Ok(Some(Arc::default()));
+        }
+        let mut selectors = self.behind.selectors(&job.tenant).await?;
+        if let Some(text) = job.profile.match_on.as_deref()
+            && !selectors.are_ready_for(&job.profile)
+        {
+            let mut steps = 0..limits::FILLS_OF_TURN;
+            while !self.behind.prepare_selector(&job.tenant, text).await? {
+                if steps.next().is_none() {
+                    return Ok(None);
+                }
+            }
+            selectors = self.behind.selectors(&job.tenant).await?;
+        }
+        let selectors = Arc::new(selectors);
+        if let Some(live) = self.live.lock().jobs.get_mut(&job.number) {
+            live.selectors = Some(selectors.clone());
+        }
+        Ok(Some(selectors))
     }
 
     async fn take_lease(&self, number: JobNumber) -> Result<Option<i64>, ImportsError> {
@@ -266,18 +327,19 @@ impl Core {
         slices: &[Slice],
         rest: Vec<Slice>,
         count: usize,
-        file: Arc<File>,
-        job: &Arc<Job>,
+        source: Source,
     ) -> Option<Ahead> {
         let latest = slices.last().filter(|slice| !slice.last)?;
         let room = self.ahead.clone().try_acquire_owned().ok()?;
         let start = latest.next();
+        let revision = source.selectors.revision;
         let slices = match rest.is_empty() {
-            true => read_slices(file, job.clone(), start, count),
+            true => source.read(start, count),
             false => Slices::Read(rest),
         };
         Some(Ahead {
             start,
+            revision,
             slices,
             _room: room,
         })
@@ -528,16 +590,25 @@ impl Slices {
     }
 }
 
-fn read_slices(file: Arc<File>, job: Arc<Job>, start: Start, count: usize) -> Slices {
-    Slices::Reading(tokio::task::spawn_blocking(move || {
-        let reading = Reading {
-            format: job.format,
-            profile: &job.profile,
-            job: &job.id,
-            records_max: job.slice_records,
-        };
-        slice::read_some(&file, job.bytes_total, start, &reading, count)
-    }))
+impl Source {
+    /// Begins to read up to `count` slices.
+    fn read(&self, start: Start, count: usize) -> Slices {
+        let Source {
+            file,
+            job,
+            selectors,
+        } = self.clone();
+        Slices::Reading(tokio::task::spawn_blocking(move || {
+            let reading = Reading {
+                format: job.format,
+                profile: &job.profile,
+                selectors: &selectors,
+                job: &job.id,
+                records_max: job.slice_records,
+            };
+            slice::read_some(&file, job.bytes_total, start, &reading, count)
+        }))
+    }
 }
 
 /// How many slices of a job are one turn.

@@ -171,6 +171,9 @@ pub enum RestError {
          ?tenant={0}"
     )]
     OfTenant(String),
+    /// Something of a tenant is left that was to go.
+    #[error("what the tenant has imported is not all gone; ask again: {0}")]
+    NotPurged(String),
     /// Somebody was never granted a role.
     #[error("{0}; GET /api/v1/roles lists them")]
     RoleNotFound(String),
@@ -238,7 +241,7 @@ impl RestError {
             RestError::RoleMissing { .. } | RestError::OfTenant(_) => NOT_ALLOWED,
             RestError::GroupNotFound(_) => 40405,
             RestError::GroupActive { .. } => 409,
-            RestError::Access(_) => 500,
+            RestError::Access(_) | RestError::NotPurged(_) => 500,
             RestError::TooManyPartitionReads(_) => 50301,
             RestError::TooManyLogins | RestError::UsersAway(_) => 503,
             RestError::Unauthenticated(_) => 40101,

@@ -65,7 +65,7 @@ pub use routes::{RestHandle, routes};
 pub use schemas::routes as schema_routes;
 pub use schemas::{Level, SchemaError, SchemaRegistry, SchemasConfig};
 pub use straight::Straight;
-pub use tenants::tenant_management;
+pub use tenants::{PurgeImports, tenant_management};
 pub use wall::OwnerOfJob;
 
 /// What fuzz targets drive.

@@ -3,6 +3,7 @@
 //! A caller who belongs to a tenant reads that one alone, and changes none: what a tenant may use is
 //! not its own to say.
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use access::{Access, Tenant, TenantBound, TenantChange};
@@ -24,9 +25,21 @@ use crate::body::Gate;
 use crate::error::RestError;
 use crate::limits::LISTED_TENANTS_MAX;
 
+/// Takes away what a tenant has imported, or of it what was over before a time: counts of what is gone,
+/// or why something is left.
+pub type PurgeImports = Arc<
+    dyn Fn(
+            TenantId,
+            Option<UnixMillis>,
+        ) -> Pin<Box<dyn Future<Output = Result<Value, String>> + Send>>
+        + Send
+        + Sync,
+>;
+
 struct Tenants {
     access: Arc<Access>,
     store: Option<Arc<dyn EventStore>>,
+    imports: Option<PurgeImports>,
     clock: Arc<dyn Clock>,
     gate: Gate,
     /// Held by who changes a tenant's retention, until its topics have followed.
@@ -36,7 +49,8 @@ struct Tenants {
 type Service = State<Arc<Tenants>>;
 type Who = Option<Extension<Caller>>;
 
-/// The routes over the tenants of `access`; what they have in `store` is told where there is one.
+/// The routes over the tenants of `access`; what they have in `store` is told where there is one, and
+/// what they have imported goes with a purge where imports are served.
 ///
 /// - `GET /api/v1/tenants?after=&limit=`: `{"tenants": [TENANT], "next": name|null}`, by name, where
 ///   TENANT is `{tenant, weight, class, quotas: {bytes_in_per_second, …}, collection, switching_to,
@@ -47,17 +61,19 @@ type Who = Option<Extension<Caller>>;
 /// - `GET /api/v1/tenants/{tenant}/usage`: `{tenant, now_ms, rates, totals, in_flight,
 ///   stored_bytes, throttled_total, wait_ms, refused_total, topics, backlog}`
 /// - `POST /api/v1/tenants/{tenant}/purge` with `{"before_ms": N}`, all without it:
-///   `{"records": N, "kept": [topic]}`
+///   `{"records": N, "kept": [topic], "imports": {…}|null}`
 /// - `GET /api/v1/tenants/{tenant}/refusals`: `{"refusals": [{at_ms, principal, host, protocol,
 ///   claimed, what}]}`, newest first
 pub fn tenant_management(
     access: Arc<Access>,
     store: Option<Arc<dyn EventStore>>,
+    imports: Option<PurgeImports>,
     clock: Arc<dyn Clock>,
 ) -> Router {
     let tenants = Arc::new(Tenants {
         access,
         store,
+        imports,
         clock,
         gate: Gate::new(BODY_BYTES_MAX),
         retentions: tokio::sync::Mutex::default(),
@@ -193,15 +209,9 @@ async fn purge(
     let (name, _) = tenants.find(&who, &name)?;
     let held = tenants.gate.read(&headers, body).await?;
     let asked: Purging = answer::entity(&held.bytes)?;
-    let snapshot = tenants.access.snapshot();
-    let purged = match &tenants.store {
-        Some(store) => {
-            Purge::of(&**store, &snapshot, &name, asked.before_ms.map(UnixMillis)).await?
-        }
-        None => Purge::default(),
-    };
-    tracing::info!(tenant = %name, records = purged.records, "a tenant's records were purged");
-    Ok(answer::json(StatusCode::OK, JSON, &json!(purged)))
+    let before = asked.before_ms.map(UnixMillis);
+    let purged = to_its_end(async move { tenants.purged(&name, before).await });
+    Ok(answer::json(StatusCode::OK, JSON, &purged.await?))
 }
 
 async fn refusals(
@@ -265,6 +275,29 @@ impl Tenants {
         }
         let access = Arc::clone(&self.access);
         blocking(move || access.remove_tenant(&name)).await
+    }
+
+    /// Takes away what a tenant has, or of it what was before a time; tells what is gone.
+    async fn purged(
+        &self,
+        name: &TenantId,
+        before: Option<UnixMillis>,
+    ) -> Result<Value, RestError> {
+        // First who writes: what an import had under way goes with the rest.
+        let imports = match &self.imports {
+            Some(purge) => purge(name.clone(), before)
+                .await
+                .map_err(RestError::NotPurged)?,
+            None => Value::Null,
+        };
+        let snapshot = self.access.snapshot();
+        let purged = match &self.store {
+            Some(store) => Purge::of(&**store, &snapshot, name, before).await?,
+            None => Purge::default(),
+        };
+        let (records, kept) = (purged.records, purged.kept);
+        tracing::info!(tenant = %name, records, %imports, "what a tenant had was purged");
+        Ok(json!({"records": records, "kept": kept, "imports": imports}))
     }
 
     async fn change(&self, name: &TenantId, change: TenantChange) -> Result<Tenant, RestError> {
@@ -377,11 +410,16 @@ mod tests {
 
     impl Port {
         fn open() -> Port {
+            Port::beside(None)
+        }
+
+        /// Beside imports.
+        fn beside(imports: Option<PurgeImports>) -> Port {
             let dir = tempfile::tempdir().unwrap();
             let access = Arc::new(Access::open(dir.path()).unwrap());
             let clock = Arc::new(ManualClock::at(UnixMillis(1_000_000)));
             Port {
-                routes: tenant_management(Arc::clone(&access), None, clock),
+                routes: tenant_management(Arc::clone(&access), None, imports, clock),
                 access,
                 _dir: dir,
             }
@@ -507,6 +545,42 @@ mod tests {
                 .0,
             200
         );
+    }
+
+    #[tokio::test]
+    async fn a_purge_takes_what_was_imported_too() {
+        let purge: PurgeImports = Arc::new(|tenant, before| {
+            let of = format!("{tenant} {:?}", before.map(|at| at.0));
+            Box::pin(async move {
+                match of.as_str() {
+                    "acme None" => Ok(json!({"jobs": 3})),
+                    "acme Some(7)" => Ok(json!({"jobs": 0})),
+                    _ => Err("the database is away".to_owned()),
+                }
+            })
+        });
+        let port = Port::beside(Some(purge));
+        for name in ["acme", "beta"] {
+            let path = format!("/api/v1/tenants/{name}");
+            port.call(None, "PUT", &path, json!({})).await;
+        }
+        for (body, expected) in [
+            (json!({}), json!({"jobs": 3})),
+            (json!({"before_ms": 7}), json!({"jobs": 0})),
+        ] {
+            let path = "/api/v1/tenants/acme/purge";
+            let (status, told) = port.call(None, "POST", path, body).await;
+            assert_eq!((status, &told["imports"]), (200, &expected), "{told}");
+        }
+        let path = "/api/v1/tenants/beta/purge";
+        let (status, told) = port.call(None, "POST", path, json!({})).await;
+        let message = told["message"].as_str().unwrap();
+        assert!(status == 500 && message.contains("ask again"), "{told}");
+        let port = Port::open();
+        port.call(None, "PUT", "/api/v1/tenants/beta", json!({}))
+            .await;
+        let (status, told) = port.call(None, "POST", path, json!({})).await;
+        assert_eq!((status, &told["imports"]), (200, &Value::Null), "{told}");
     }
 
     #[tokio::test]

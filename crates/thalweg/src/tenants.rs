@@ -1,5 +1,5 @@
-//! Tenants between the roles: imports take their weights and classes from them, and what the store holds of each
-//! is told to its quota.
+//! Tenants between the roles: imports take their weights and classes from them and go with their
+//! purge, and what the store holds of each is told to its quota.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -58,6 +58,19 @@ pub fn owner_of_job(imports: Arc<imports::Imports>) -> rest::OwnerOfJob {
                 .await
                 .ok()
                 .map(|job| job.tenant.to_string())
+        })
+    })
+}
+
+/// Takes away what a tenant has imported.
+pub fn purge_imports(imports: Arc<imports::Imports>) -> rest::PurgeImports {
+    Arc::new(move |tenant, before| {
+        let imports = Arc::clone(&imports);
+        Box::pin(async move {
+            match imports.purge(&tenant, before).await {
+                Ok(purged) => Ok(serde_json::json!(purged)),
+                Err(error) => Err(base::report(&error)),
+            }
         })
     })
 }

@@ -54,15 +54,11 @@ impl FileIndex {
                 .and_then(|row| row.try_get(0))
                 .map_err(failed)?;
             let numbers = number(&mut tx, tenant, documents).await.map_err(failed)?;
-            let mut old = numbers.values().filter(|number| **number <= known);
-            if let Some(first) = old.next() {
-                let mut remove = QueryBuilder::new("DELETE FROM words WHERE rowid IN (");
-                remove.push_bind(*first);
-                old.for_each(|number| {
-                    remove.push(", ").push_bind(*number);
-                });
-                let remove = remove.push(")").build().persistent(false);
-                remove.execute(&mut *tx).await.map_err(failed)?;
+            let old = numbers.values().copied().filter(|number| *number <= known);
+            let old: Vec<i64> = old.collect();
+            if !old.is_empty() {
+                let text = "DELETE FROM words WHERE rowid IN (";
+                remove(&mut tx, text, &old).await.map_err(failed)?;
             }
             let mut add = QueryBuilder::new("INSERT INTO words (rowid, tenant, title, text) ");
             add.push_values(documents, |mut row, document| {
@@ -75,6 +71,32 @@ impl FileIndex {
             add.execute(&mut *tx).await.map_err(failed)?;
         }
         Ok(self.0.commit(tx, what).await?)
+    }
+
+    /// Forgets some records of a tenant; false when it had none.
+    pub async fn forget_some(&self, tenant: &TenantId) -> Result<bool, ImportsError> {
+        let what = "forget a tenant's records in the search index";
+        let failed = |e| self.error(what, e);
+        let mut tx = self.0.begin().await?;
+        let rows = sqlx::query("SELECT number FROM entries WHERE tenant = ? LIMIT ?")
+            .bind(tenant.as_str())
+            .bind(limits::INDEX_ROWS as i64)
+            .fetch_all(&mut *tx)
+            .await
+            .map_err(failed)?;
+        let numbers = rows.iter().map(|row| row.try_get(0));
+        let numbers: Vec<i64> = numbers.collect::<Result<_, _>>().map_err(failed)?;
+        if numbers.is_empty() {
+            return Ok(false);
+        }
+        for text in [
+            "DELETE FROM words WHERE rowid IN (",
+            "DELETE FROM entries WHERE number IN (",
+        ] {
+            remove(&mut tx, text, &numbers).await.map_err(failed)?;
+        }
+        self.0.commit(tx, what).await?;
+        Ok(true)
     }
 
     /// Forgets everything.
@@ -162,6 +184,22 @@ async fn number(
     rows.iter()
         .map(|row| Ok((row.try_get(0)?, row.try_get(1)?)))
         .collect()
+}
+
+/// Removes rows by their numbers, of which there is one at least.
+async fn remove(
+    tx: &mut SqliteTransaction,
+    text: &'static str,
+    numbers: &[i64],
+) -> Result<(), sqlx::Error> {
+    let mut remove = QueryBuilder::new(text);
+    let mut listed = remove.separated(", ");
+    for number in numbers {
+        listed.push_bind(*number);
+    }
+    let remove = remove.push(")").build().persistent(false);
+    remove.execute(&mut **tx).await?;
+    Ok(())
 }
 
 /// Whether there are as many as most commits bring, so that the statement is worth keeping.

@@ -94,7 +94,7 @@ impl Search {
             }
         };
         if is_empty {
-            registry.queue_all().await?;
+            registry.queue_again(None).await?;
         }
         self.is_prepared.store(true, Ordering::Relaxed);
         Ok(())
@@ -105,7 +105,7 @@ impl Search {
     pub async fn refill(&self, registry: &Registry) -> Result<(), ImportsError> {
         self.is_prepared.store(false, Ordering::Relaxed);
         self.clear().await?;
-        registry.queue_all().await?;
+        registry.queue_again(None).await?;
         self.is_prepared.store(true, Ordering::Relaxed);
         Ok(())
     }
@@ -125,6 +125,14 @@ impl Search {
         match &self.home {
             Home::File(file) => file.put(tenant, documents).await,
             Home::OpenSearch(server) => server.put(tenant, documents).await,
+        }
+    }
+
+    /// Forgets some records of a tenant; false when it had none. For who has the turn.
+    pub async fn forget_some(&self, tenant: &TenantId) -> Result<bool, ImportsError> {
+        match &self.home {
+            Home::File(file) => file.forget_some(tenant).await,
+            Home::OpenSearch(server) => server.forget_some(tenant).await,
         }
     }
 

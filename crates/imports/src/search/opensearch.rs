@@ -133,6 +133,24 @@ impl OpenSearch {
         Ok(())
     }
 
+    /// Forgets some records of a tenant; false when it had none.
+    pub async fn forget_some(&self, tenant: &TenantId) -> Result<bool, ImportsError> {
+        // What was taken in a moment ago is found after this.
+        let (status, told) = self.call(self.request(Method::POST, "_refresh")).await?;
+        if status == StatusCode::NOT_FOUND {
+            return Ok(false);
+        }
+        self.good(status, &told)?;
+        let query = json!({
+            "max_docs": limits::FORGOTTEN_AT_ONCE,
+            "conflicts": "proceed",
+            "query": {"term": {"tenant": tenant.as_str()}},
+        });
+        let request = self.request(Method::POST, "_delete_by_query").json(&query);
+        let (status, told) = self.call(request).await?;
+        Ok(self.good(status, &told)?["deleted"].as_u64() > Some(0))
+    }
+
     /// Forgets everything.
     pub async fn clear(&self) -> Result<(), ImportsError> {
         let (status, told) = self.call(self.request(Method::DELETE, "")).await?;

@@ -200,3 +200,63 @@ async fn an_import_waits_while_its_tenant_is_over_its_quotas_and_others_do_not()
     assert_eq!(service.ended(&id).await["records_done"], 100);
     service.close().await;
 }
+
+/// A body that begins, and goes on when it is let.
+fn held() -> (tokio::sync::oneshot::Sender<()>, Body) {
+    let (go_on, waits) = tokio::sync::oneshot::channel::<()>();
+    (
+        go_on,
+        Body::new(http_body_util::StreamBody::new(Waiting(waits))),
+    )
+}
+
+struct Waiting(tokio::sync::oneshot::Receiver<()>);
+
+impl futures_core::Stream for Waiting {
+    type Item = Result<http_body::Frame<bytes::Bytes>, std::io::Error>;
+
+    fn poll_next(
+        mut self: std::pin::Pin<&mut Self>,
+        context: &mut std::task::Context<'_>,
+    ) -> std::task::Poll<Option<Self::Item>> {
+        std::pin::Pin::new(&mut self.0).poll(context).map(|_| None)
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn slow_uploads_of_one_tenant_keep_no_other_one_out() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), ImportsConfig::default()).await;
+    let (mut senders, mut uploads) = (Vec::new(), Vec::new());
+    for _ in 0..limits::UPLOADS.tenant_max {
+        let (go_on, body) = held();
+        let request = Request::post("/api/v1/imports?tenant=slow&format=jsonl");
+        let request = request.body(body).unwrap();
+        uploads.push(tokio::spawn(service.router.clone().oneshot(request)));
+        senders.push(go_on);
+    }
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while service.imports.core.live.lock().uploading.len() < uploads.len() {
+        assert!(Instant::now() < deadline, "the uploads do not begin");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    let path = |tenant: &str| format!("/api/v1/imports?tenant={tenant}&format=jsonl");
+    let (status, error) = service.call("POST", &path("slow"), "{}\n").await;
+    let reason = "uploads: the tenant has 16, as many as one may have; retry when one is done";
+    assert_eq!(
+        (status, &error["message"]),
+        (429, &reason.into()),
+        "{error}"
+    );
+    let (status, job) = service.call("POST", &path("other"), "{}\n").await;
+    assert_eq!(status, 201, "{job}");
+    for sender in senders {
+        sender.send(()).unwrap();
+    }
+    for upload in uploads {
+        assert_eq!(upload.await.unwrap().unwrap().status(), 201);
+    }
+    let (status, job) = service.call("POST", &path("slow"), "{}\n").await;
+    assert_eq!(status, 201, "{job}");
+    service.close().await;
+}

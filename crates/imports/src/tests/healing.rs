@@ -2,6 +2,7 @@
 
 use std::task::Poll;
 
+use base::Clock;
 use sql::test_servers::postgres;
 use sqlx::{Connection, SqliteConnection};
 
@@ -232,6 +233,83 @@ async fn a_job_is_resumed_at_the_process_that_has_not_its_file() {
     assert_eq!(status, 409, "{error}");
     second.close().await;
     first.close().await;
+}
+
+/// A process that is gone for good leaves a job that ran, and two whose files were coming in.
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_of_a_process_that_is_gone_say_so_and_fail_in_the_end() {
+    let address = postgres().new_database().await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = ImportsConfig {
+        database: Some(address.into()),
+        ..small_slices(5)
+    };
+    let gone = Service::open(&folder.path().join("gone"), config.clone()).await;
+    let path = "/api/v1/imports?format=marc&tenant=t&sink=records&idempotency_key=night";
+    let (status, ran) = gone.call("POST", path, books(0..4_000)).await;
+    assert_eq!(status, 201, "{ran}");
+    let pieces = gone.import("format=marc&resumable=true", "").await;
+    let whole = gone.import("format=marc&resumable=true", "").await;
+    gone.close().await;
+    let service = Service::open(&folder.path().join("left"), config).await;
+    let core = &service.imports.core;
+    let database = &core.registry.database;
+    let run = async |text: String| {
+        database
+            .run("age", &sql::Statement::new(text))
+            .await
+            .unwrap()
+    };
+    run(format!(
+        "UPDATE import_jobs SET is_resumable = 0 WHERE id = '{whole}'"
+    ))
+    .await;
+    let aged = async |age: Duration| {
+        let at = SystemClock.now().0 - age.as_millis() as i64;
+        run(format!(
+            "UPDATE import_jobs SET updated_ms = {at}, lease_until_ms = {at} WHERE state <> 'failed'"
+        ))
+        .await;
+        run(format!(
+            "UPDATE import_nodes SET seen_ms = {at} WHERE node <> '{}'",
+            core.node
+        ))
+        .await;
+        core.compare().await.unwrap();
+    };
+    let told = async |id: &str| {
+        let job = service.get(&format!("/api/v1/imports/{id}")).await;
+        let error = job["error"].as_str().unwrap_or_default().to_owned();
+        (job["state"].as_str().unwrap().to_owned(), error)
+    };
+    let ran = ran["id"].as_str().unwrap();
+    aged(limits::LOST_AFTER / 2).await;
+    assert_eq!(told(ran).await, ("running".to_owned(), String::new()));
+    aged(limits::LOST_AFTER * 2).await;
+    for (id, expected) in [(ran, "running"), (&pieces, "uploading")] {
+        let (state, error) = told(id).await;
+        assert_eq!(state, expected);
+        assert!(
+            error.contains("no process that is there has its file"),
+            "{error}"
+        );
+    }
+    let (state, error) = told(&whole).await;
+    assert!(
+        state == "failed" && error.contains("send the file again"),
+        "{error}"
+    );
+    aged(limits::LOST_KEPT * 2).await;
+    for id in [ran, &pieces] {
+        let (state, error) = told(id).await;
+        assert!(
+            state == "failed" && error.contains("did not come back"),
+            "{error}"
+        );
+    }
+    let (status, job) = service.call("POST", path, books(0..3)).await;
+    assert_eq!(status, 201, "{job}");
+    service.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]

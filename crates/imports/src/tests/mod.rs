@@ -4,7 +4,9 @@ mod callers;
 mod damage;
 mod fetch;
 mod healing;
+mod keys;
 mod opensearch;
+mod purge;
 mod sinks;
 mod steering;
 

@@ -12,9 +12,9 @@ use super::*;
 
 /// What the double has.
 #[derive(Default)]
-struct Double {
+pub(super) struct Double {
     /// The index's documents by their ids; none before it is made.
-    documents: Option<BTreeMap<String, Value>>,
+    pub(super) documents: Option<BTreeMap<String, Value>>,
     /// Answers 429 to as many bulk requests, and refuses single records of as many more.
     busy: usize,
     partly: usize,
@@ -22,9 +22,9 @@ struct Double {
     wrong_logins: usize,
 }
 
-type Shared = Arc<Mutex<Double>>;
+pub(super) type Shared = Arc<Mutex<Double>>;
 
-async fn double() -> (Shared, String) {
+pub(super) async fn double() -> (Shared, String) {
     let shared = Shared::default();
     let routes = Router::new()
         .route("/books", any(index))
@@ -66,7 +66,7 @@ async fn step(
         double.wrong_logins += 1;
         return (StatusCode::UNAUTHORIZED, Json(json!({})));
     }
-    let Some(documents) = &double.documents else {
+    let Some(documents) = &mut double.documents else {
         return (
             StatusCode::NOT_FOUND,
             Json(json!({"error": {"reason": "no such index"}})),
@@ -75,6 +75,14 @@ async fn step(
     let answer = match step.as_str() {
         "_count" => json!({"count": documents.len()}),
         "_search" => search(documents, &serde_json::from_str(&body).unwrap()),
+        "_refresh" => json!({}),
+        "_delete_by_query" => {
+            let asked: Value = serde_json::from_str(&body).unwrap();
+            let tenant = &asked["query"]["term"]["tenant"];
+            let before = documents.len();
+            documents.retain(|_, document| document["tenant"] != *tenant);
+            json!({"deleted": before - documents.len()})
+        }
         "_bulk" => return bulk(&mut double, &body),
         other => panic!("{other}"),
     };

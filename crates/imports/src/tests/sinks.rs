@@ -5,7 +5,7 @@ use sql::test_servers::{mariadb, postgres};
 use super::*;
 
 /// The same on a file, PostgreSQL and MariaDB.
-async fn on_every_database<F: Future<Output = ()>>(run: impl Fn(Service) -> F) {
+pub(super) async fn on_every_database<F: Future<Output = ()>>(run: impl Fn(Service) -> F) {
     for address in [
         None,
         Some(postgres().new_database().await),

@@ -1,6 +1,7 @@
 //! Jobs steered from outside: paused, retried, uploaded in pieces, taken over.
 
 use super::*;
+use crate::keys::Selectors;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_job_stands_still_and_goes_on_where_it_stopped() {
@@ -226,7 +227,11 @@ async fn a_worker_that_lost_its_lease_commits_nothing() {
         lasts: Duration::from_secs(1),
     };
     let now = base::UnixMillis(0);
-    let writing = crate::commit::Writing { lease, rows: 1 };
+    let writing = crate::commit::Writing {
+        lease,
+        selectors: &Selectors::default(),
+        rows: 1,
+    };
     let sent = vec![crate::commit::Sent {
         slice,
         placed: None,

@@ -160,7 +160,7 @@ impl Port {
         let store = Following::new();
         let clock = Arc::new(ManualClock::at(UnixMillis(1_000_000)));
         let told: Arc<dyn EventStore> = store.clone();
-        let routes = crate::tenant_management(Arc::clone(&access), Some(told), clock);
+        let routes = crate::tenant_management(Arc::clone(&access), Some(told), None, clock);
         Port {
             routes,
             access,

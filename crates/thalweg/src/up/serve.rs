@@ -120,7 +120,9 @@ impl Parts {
         if let Some(access) = self.access() {
             routes = routes.merge(rest::access_management(access.clone()));
             let (store, clock) = (self.store.clone(), self.clock.clone());
-            routes = routes.merge(rest::tenant_management(access.clone(), store, clock));
+            let imports = self.imports.clone().map(tenants::purge_imports);
+            let of_tenants = rest::tenant_management(access.clone(), store, imports, clock);
+            routes = routes.merge(of_tenants);
         } else if self.cluster.is_some() {
             routes = routes.merge(rest::access_elsewhere());
         }

@@ -193,3 +193,45 @@ fn a_tenants_records_go_to_a_collection_and_back() {
         "{usage}"
     );
 }
+
+#[test]
+fn a_purged_tenants_namesake_inherits_nothing_that_was_imported() {
+    let dir = folder();
+    let house = House::start(dir.path());
+    let file = dir.path().join("lines.jsonl");
+    std::fs::write(&file, "{\"id\":\"r1\",\"title\":\"One\"}\n{\n").unwrap();
+    let file = file.display().to_string();
+    for tenant in ["acme", "beta"] {
+        house.admin(&[
+            "import",
+            &file,
+            "--tenant",
+            tenant,
+            "--key",
+            "id",
+            "--no-wait",
+        ]);
+        eventually("the import's end", || {
+            let path = format!("/api/v1/imports?tenant={tenant}");
+            let (_, jobs) = house.call("admin", "management", &path, None);
+            (jobs["jobs"][0]["state"] == "completed_with_rejects").then_some(())
+        });
+    }
+    let purged = house.admin(&["tenants", "purge", "acme"]);
+    let expected = json!({"jobs": 1, "entries": 1, "records": 1, "history": 0, "profiles": 0});
+    assert_eq!(
+        (&purged["records"], &purged["imports"]),
+        (&json!(1), &expected),
+        "{purged}"
+    );
+    house.admin(&["tenants", "remove", "acme"]);
+    house.admin(&["tenants", "set", "acme", "--member", "User:ann"]);
+    for (who, tenant, status, jobs) in [("ann", "acme", 404, 0), ("bob", "beta", 200, 1)] {
+        let path = format!("/api/v1/records/{tenant}/r1");
+        let (told, body) = house.call(who, "management", &path, None);
+        assert_eq!(told, status, "{path}: {body}");
+        let path = format!("/api/v1/imports?tenant={tenant}");
+        let (_, told) = house.call(who, "management", &path, None);
+        assert_eq!(told["jobs"].as_array().map(Vec::len), Some(jobs), "{told}");
+    }
+}

@@ -1,0 +1,162 @@
+//! What is left of a tenant after a purge, on every kind of database.
+
+use base::{Clock, UnixMillis};
+
+use super::sinks::on_every_database;
+use super::*;
+use crate::Purged;
+
+const TABLES: [&str; 9] = [
+    "import_jobs",
+    "import_records",
+    "import_keys",
+    "import_selectors",
+    "import_profiles",
+    "import_index_queue",
+    "import_history",
+    "import_journal",
+    "import_slices",
+];
+
+/// Rows of a tenant in each table, as far as these have its name, and else of all.
+async fn rows(service: &Service, tenant: &str) -> Vec<i64> {
+    let mut found = Vec::new();
+    let registry = &service.imports.core.registry;
+    for table in TABLES {
+        let text = format!("SELECT count(*) AS n FROM {table}");
+        let count = match table {
+            "import_journal" | "import_slices" => sql::Statement::new(text),
+            _ => sql::Statement::new(text)
+                .push(" WHERE tenant = ?")
+                .bind(tenant),
+        };
+        let database = match table {
+            "import_history" => &registry.counter,
+            _ => &registry.database,
+        };
+        let row = database.row("count", &count).await.unwrap().unwrap();
+        found.push(row.number("n").unwrap());
+    }
+    found
+}
+
+/// A job that ended with a reject, a record that is out, and a profile that matched.
+async fn fill(service: &Service, tenant: &str) {
+    let path = format!("/api/v1/profiles/p?tenant={tenant}");
+    let profile = "{\"id\":\"id\",\"match\":\"isbn\"}";
+    assert_eq!(service.call("PUT", &path, profile).await.0, 200);
+    let line = |n: usize| format!("{{\"id\":\"r{n}\",\"isbn\":{n},\"title\":\"a word\"}}\n");
+    let lines: String = (0..600).map(line).chain(["{\n".to_owned()]).collect();
+    let query = format!("format=jsonl&tenant={tenant}&profile=p&sink=records");
+    let job = service.import(&query, lines).await;
+    let job = service.ended(&job).await;
+    assert_eq!(
+        (&job["records_created"], &job["records_rejected"]),
+        (&600.into(), &1.into())
+    );
+    let out = format!("/api/v1/records/{tenant}/r7/check-out");
+    assert_eq!(
+        service.call("POST", &out, "{\"holder\":\"ada\"}").await.0,
+        200
+    );
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nothing_of_a_tenant_is_left_and_nothing_of_another_one_is_touched() {
+    on_every_database(|service| async move {
+        for tenant in ["gone", "stays"] {
+            fill(&service, tenant).await;
+        }
+        // One that runs, and one whose file is coming.
+        let long = service
+            .import("format=marc&tenant=gone&topic=t", books(0..20_000))
+            .await;
+        let coming = service
+            .import("format=marc&tenant=gone&resumable=true", Body::empty())
+            .await;
+        let before = rows(&service, "stays").await;
+        let gone = "gone".parse().unwrap();
+        let purged = service.imports.purge(&gone, None).await.unwrap();
+        assert_eq!(
+            (purged.jobs, purged.entries, purged.profiles),
+            (3, 1, 1),
+            "{purged:?}"
+        );
+        assert!(purged.records >= 600 && purged.history == 1, "{purged:?}");
+        for id in [&long, &coming] {
+            let path = format!("/api/v1/imports/{id}");
+            assert_eq!(service.call("GET", &path, Body::empty()).await.0, 404);
+            let file = service.imports.core.upload_path(id);
+            assert!(!file.exists(), "{}", file.display());
+        }
+        let left = rows(&service, "gone").await;
+        // The journal and the slices are the other's.
+        assert_eq!(left[..7], [0; 7], "{left:?}");
+        assert_eq!(rows(&service, "stays").await[..5], before[..5]);
+        assert_eq!((before[7], left[7]), (2, 1));
+        service.indexed().await;
+        let found = service.get("/api/v1/search?tenant=gone&q=word").await;
+        assert_eq!(found["total"], 0, "{found}");
+        let found = service.get("/api/v1/search?tenant=stays&q=word").await;
+        assert_eq!(found["total"], 600, "{found}");
+        // Nothing is left for a second one, nor for who has the name next.
+        let again = service.imports.purge(&gone, None).await.unwrap();
+        assert_eq!(again, Purged::default());
+        fill(&service, "gone").await;
+        let record = service.get("/api/v1/records/gone/r7").await;
+        assert_eq!(record["version"], 2, "{record}");
+        service.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn before_a_time_jobs_go_and_records_stay() {
+    on_every_database(|service| async move {
+        fill(&service, "t").await;
+        let tenant = "t".parse().unwrap();
+        let early = service.imports.purge(&tenant, Some(UnixMillis(1))).await;
+        assert_eq!(early.unwrap(), Purged::default());
+        let paused = service
+            .import("format=marc&tenant=t&topic=t", books(0..20_000))
+            .await;
+        service
+            .post(&format!("/api/v1/imports/{paused}/pause"))
+            .await;
+        let now = UnixMillis(SystemClock.now().0 + 1);
+        let purged = service.imports.purge(&tenant, Some(now)).await.unwrap();
+        let expected = Purged {
+            jobs: 1,
+            entries: 1,
+            ..Purged::default()
+        };
+        assert_eq!(purged, expected);
+        let job = service.get(&format!("/api/v1/imports/{paused}")).await;
+        assert_eq!(job["state"], "paused", "{job}");
+        let record = service.get("/api/v1/records/t/r7").await;
+        assert_eq!(record["holder"], "ada", "{record}");
+        service.close().await;
+    })
+    .await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn an_index_in_opensearch_forgets_a_tenant_too() {
+    let (double, address) = super::opensearch::double().await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = ImportsConfig {
+        opensearch: Some(address.into()),
+        ..small_slices(50)
+    };
+    let service = Service::open(folder.path(), config).await;
+    for tenant in ["gone", "stays"] {
+        fill(&service, tenant).await;
+    }
+    service.indexed().await;
+    let purged = service.imports.purge(&"gone".parse().unwrap(), None).await;
+    assert_eq!(purged.unwrap().records, 600);
+    let double = double.lock();
+    let left = double.documents.as_ref().unwrap();
+    assert_eq!(left.len(), 600);
+    assert!(left.values().all(|document| document["tenant"] == "stays"));
+}
