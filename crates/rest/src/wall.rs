@@ -2,8 +2,8 @@
 //! port.
 //!
 //! What a caller of a tenant asks the management port for has to name that tenant, in its path or
-//! as the parameter `tenant`; what names none tells of all, and is refused. Nothing is looked at
-//! until a tenant is kept.
+//! as the parameter `tenant`; what names none tells of all, and is refused. A caller of a tenant that is
+//! not kept has nothing there. Nothing is looked at until a tenant is kept.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -66,10 +66,12 @@ pub(crate) async fn check_management(
     parts: &mut Parts,
     owner_of_job: Option<&OwnerOfJob>,
 ) -> Result<(), RestError> {
-    let Some(own) = caller.tenant() else {
+    let Some(own) = caller.tenant().filter(|_| caller.is_held_to_tenant()) else {
         return Ok(());
     };
     check_headers(caller, &parts.headers)?;
+    let is_kept = caller.check_kept(parts.uri.path());
+    is_kept.map_err(|tenant| RestError::OfUnknownTenant(tenant.to_string()))?;
     let refused = || RestError::OfTenant(own.to_string());
     let matched = parts.extensions.get::<MatchedPath>();
     let path = matched.map_or(String::new(), |matched| matched.as_str().to_owned());
@@ -282,6 +284,41 @@ mod tests {
         // Who belongs to no tenant is not held to one.
         let open = house(caller(&access, "root"));
         assert_eq!(ask(&open, "/api/v1/topics").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn a_caller_of_a_tenant_that_is_not_kept_is_shown_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let access = access(dir.path());
+        access.remove_tenant(&"acme".parse().unwrap()).unwrap();
+        for name in ["of-acme", "acme/ann", "unknown/ann"] {
+            let house = house(caller(&access, name));
+            for path in [
+                "/api/v1/topics",
+                "/api/v1/search?tenant=acme",
+                "/api/v1/records/acme/7",
+                "/api/v1/imports/acme-7",
+                "/api/v1/imports?tenant=unknown",
+            ] {
+                let (status, told) = ask(&house, path).await;
+                assert_eq!(status, 403, "{name} {path}: {told}");
+                assert!(told.contains("there is no tenant"), "{told}");
+            }
+        }
+        for name in ["root", "CN=press/7"] {
+            let house = house(caller(&access, name));
+            assert_eq!(ask(&house, "/api/v1/topics").await.0, 200, "{name}");
+        }
+        let policy = Policy {
+            super_users: vec![Principal::user("ops/root"), Principal::user("of-beta")],
+            ..Policy::default()
+        };
+        let policy = Arc::new(policy);
+        for name in ["ops/root", "of-beta"] {
+            let (access, who) = (Arc::clone(&access), Principal::user(name));
+            let house = house(Caller::new(access, Arc::clone(&policy), who, "::1"));
+            assert_eq!(ask(&house, "/api/v1/topics").await.0, 200, "{name}");
+        }
     }
 
     #[tokio::test]

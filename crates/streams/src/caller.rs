@@ -78,15 +78,14 @@ impl Caller {
         &self.host
     }
 
-    /// The tenant that it belongs to.
+    /// The tenant that it belongs to, kept or not, see [`Snapshot::tenant_of`].
     pub fn tenant(&self) -> Option<TenantId> {
         if !self.access.has_tenants() {
             return None;
         }
         let snapshot = self.access.snapshot();
-        snapshot
-            .tenant_of(&self.principal)
-            .map(|(tenant, _)| tenant.clone())
+        let of = snapshot.tenant_of(Some(&self.policy), &self.principal)?;
+        Some(of.name().clone())
     }
 
     /// Whether the caller may do `operation` to the resource.

@@ -241,8 +241,7 @@ impl Call {
         let none = Policy::default();
         let policy = security.authorization.as_ref().unwrap_or(&none);
         let snapshot = access.snapshot();
-        let only = snapshot.only_of(policy, context.session.principal(), topic.wire_name());
-        only.cloned()
+        snapshot.only_of(policy, context.session.principal(), topic.wire_name())
     }
 
     /// Whether the caller may do `operation` to a topic.

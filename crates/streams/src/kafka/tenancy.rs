@@ -33,7 +33,8 @@ impl Context {
     /// The tenant that the client belongs to, with what bounds it.
     fn payer(&self) -> Option<Payer> {
         let access = self.shared.security.access.as_ref()?;
-        Payer::of_caller(access, self.session.principal())
+        let policy = self.shared.security.authorization.as_ref();
+        Payer::of_caller(access, policy, self.session.principal())
     }
 
     /// Whether any tenant is kept.

@@ -289,6 +289,37 @@ fn a_tenants_groups_and_mqtt_topics_are_its_own_by_their_names() {
     }
 }
 
+#[test]
+fn who_belongs_to_a_removed_tenant_is_let_to_nothing_that_is_anybodys() {
+    let dir = folder();
+    let house = House::start(dir.path());
+    let (acme, beta) = ("env.ns.acme.ORDERS", "env.ns.beta.ORDERS");
+    for topic in [acme, beta, "orders"] {
+        house.admin(&["topics", "create", topic]);
+    }
+    house.admin(&["tenants", "remove", "acme"]);
+    for (topic, is_open) in [(acme, false), (beta, false), ("orders", true)] {
+        let record = json!({"records": [{"value": 1}]});
+        let (status, told) = house.call("ann", "rest", &format!("/topics/{topic}"), Some(record));
+        assert_eq!(status == 200, is_open, "{topic}: {told}");
+        let read = house.kcat("ann", &whole_topic(topic)).output().unwrap();
+        assert_eq!(read.status.success(), is_open, "{topic}");
+    }
+    for path in [
+        "/api/v1/tenants/acme",
+        "/api/v1/imports?tenant=acme",
+        "/api/v1/search?tenant=beta&q=history",
+        "/api/v1/topics",
+    ] {
+        let (status, told) = house.raw("ann", "management", path);
+        assert_eq!(status, 403, "{path}: {told}");
+    }
+    // What has its name is not bob's either.
+    let record = json!({"records": [{"value": 1}]});
+    let (status, _) = house.call("bob", "rest", &format!("/topics/{acme}"), Some(record));
+    assert_eq!(status, 403);
+}
+
 /// A change that somebody of acme could try: method, role, path and body.
 fn tried(rng: &mut Rng, names: &Names, cluster: &str) -> (String, &'static str, String, String) {
     let mut one = |of: &[&str]| of[rng.below(of.len() as u64) as usize].to_owned();

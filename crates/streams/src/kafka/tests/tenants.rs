@@ -295,6 +295,30 @@ async fn groups_and_transactional_ids_with_a_tenants_name_are_its_own() {
     }
 }
 
+#[tokio::test]
+async fn who_belongs_to_a_removed_tenant_has_nothing_that_is_anybodys() {
+    let (server, access) = server(&two(), None).await;
+    let mut service = of(&server, "service").await;
+    for topic in [ACME, BETA, "free"] {
+        service.call(9, &metadata(topic)).await;
+    }
+    let mut ann = of(&server, "ann").await;
+    access.remove_tenant(&"acme".parse().unwrap()).unwrap();
+    for (topic, code) in [(ACME, 29), (BETA, 29), ("free", 0)] {
+        let request = produce(topic, 0, -1, batch(&["x"]));
+        assert_eq!(stored(&mut ann, &request).await, code, "{topic}");
+        assert_eq!(fetched(&ann.call(11, &fetch(topic, 0, 0, 1)).await).0, code);
+    }
+    // Neither may it speak for another one.
+    let forged = produce("free", 0, -1, headed("folio.tenantId", "beta"));
+    assert_eq!(stored(&mut ann, &forged).await, 29);
+    let mut bob = of(&server, "bob").await;
+    let request = produce(ACME, 0, -1, batch(&["x"]));
+    assert_eq!(stored(&mut bob, &request).await, 29);
+    assert_eq!(stored(&mut service, &request).await, 0);
+    server.stop().await;
+}
+
 /// Sends as fast as the server lets it until the time is over; answers the bytes that were taken.
 async fn flood(mut client: Client, topic: &'static str, until: Instant) -> u64 {
     let request = produce(topic, 0, 1, batch(&[&"x".repeat(20_000)]));
