@@ -124,6 +124,10 @@ impl ClientPass {
         if is_foreign {
             self.note_foreign(topic, "an MQTT topic that is not its tenant's");
         }
+        Err(self.refuse(what, topic, is_foreign))
+    }
+
+    fn refuse(&self, what: Refused, topic: &str, is_foreign: bool) -> ReasonCode {
         let code = ReasonCode::NotAuthorized;
         self.shared.refusals.note(Refusal {
             at_ms: self.shared.clock.now().0,
@@ -138,7 +142,7 @@ impl ClientPass {
                 false => "an ACL on MQTT topics has to allow it",
             },
         });
-        Err(code)
+        code
     }
 }
 
@@ -157,6 +161,14 @@ impl Pass for ClientPass {
 
     fn may_receive(&self, topic: &str) -> bool {
         !self.is_foreign(topic) && self.rules().is_none_or(|rules| rules.may_receive(topic))
+    }
+
+    fn may_still_receive(&self, topic: &str) -> bool {
+        let may = self.may_receive(topic);
+        if !may {
+            self.refuse(Refused::Receive, topic, self.is_foreign(topic));
+        }
+        may
     }
 
     fn user(&self) -> Option<&str> {

@@ -320,6 +320,26 @@ fn who_belongs_to_a_removed_tenant_is_let_to_nothing_that_is_anybodys() {
     assert_eq!(status, 403);
 }
 
+#[test]
+fn for_a_member_that_is_away_nothing_of_another_tenant_waits() {
+    let dir = folder();
+    let house = House::start_with(dir.path(), &["--set", "mqtt.security.logins=true"]);
+    let keeper = |who: &str, more: &[&str]| {
+        let mut subscribe = house.mosquitto("mosquitto_sub", who);
+        subscribe.args(["-i", "keeper", "-c", "-t", "#", "-q", "1", "-v"]);
+        let told = subscribe.args(more).output().unwrap();
+        text(&told.stdout)
+    };
+    keeper("ann", &["-E"]);
+    for topic in ["beta/up", "plant"] {
+        let mut publish = house.mosquitto("mosquitto_pub", "bob");
+        succeed(publish.args(["-t", topic, "-m", SECRET, "-q", "1"]));
+    }
+    assert_eq!(keeper("bob", &["-W", "5", "-C", "1"]), "");
+    let seen = keeper("ann", &["-W", "5", "-C", "2"]);
+    assert_eq!(seen, format!("plant {SECRET}\n"));
+}
+
 /// A change that somebody of acme could try: method, role, path and body.
 fn tried(rng: &mut Rng, names: &Names, cluster: &str) -> (String, &'static str, String, String) {
     let mut one = |of: &[&str]| of[rng.below(of.len() as u64) as usize].to_owned();
