@@ -203,9 +203,14 @@ impl Caller {
 
     /// Keeps a refusal, if it was because something is another tenant's.
     pub(super) fn note_foreign(&self, operation: Operation, kind: ResourceType, name: &str) {
-        if self.is_foreign(operation, kind, name)
-            && let Some(payer) = self.payer()
-        {
+        if self.is_foreign(operation, kind, name) {
+            self.note_refused(kind, name);
+        }
+    }
+
+    /// Keeps that something was refused that is another tenant's, or all tenants' together.
+    pub fn note_refused(&self, kind: ResourceType, name: &str) {
+        if let Some(payer) = self.payer() {
             payer.refuse_foreign(&self.from(REST), kind, name);
         }
     }

@@ -119,11 +119,12 @@ impl Payer {
         Ok(())
     }
 
-    /// Notes that the caller asked for something of another tenant.
+    /// Notes that the caller asked for something of another tenant, or of all of them.
     pub fn refuse_foreign(&self, from: &Origin<'_>, kind: ResourceType, name: &str) {
         let what = match kind {
             ResourceType::Group => "a group of another tenant",
             ResourceType::TransactionalId => "a transactional id of another tenant",
+            ResourceType::Cluster => "what is all tenants' together",
             _ => "a topic of another tenant",
         };
         self.refuse(from, name, what);
