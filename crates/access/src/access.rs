@@ -36,7 +36,7 @@ pub struct Access {
     secret: Secret,
     /// What each tenant uses in this process.
     pub(crate) accounts: TenantAccounts,
-    /// Whether any tenant is kept.
+    /// Whether any tenant is kept, or was.
     pub(crate) has_tenants: AtomicBool,
 }
 
@@ -61,10 +61,11 @@ impl Access {
     /// damaged or of a newer version: nothing is guessed, as a guess could let somebody in.
     pub fn open(folder: &Path) -> Result<Self, AccessError> {
         let stored = store::read(folder)?;
-        let has_tenants = AtomicBool::new(!stored.tenants.is_empty());
+        let snapshot = stored.into_snapshot();
+        let has_tenants = AtomicBool::new(snapshot.has_tenants());
         Ok(Access {
             path: folder.to_owned(),
-            now: RwLock::new(Arc::new(stored.into_snapshot())),
+            now: RwLock::new(Arc::new(snapshot)),
             revision: AtomicU64::new(0),
             changed: Notify::new(),
             changing: Mutex::new(None),
@@ -345,8 +346,9 @@ impl Access {
 
     /// Lets everybody see what is durable.
     pub(crate) fn publish(&self, stored: Stored) {
-        let has_tenants = !stored.tenants.is_empty();
-        *self.now.write() = Arc::new(stored.into_snapshot());
+        let snapshot = stored.into_snapshot();
+        let has_tenants = snapshot.has_tenants();
+        *self.now.write() = Arc::new(snapshot);
         self.has_tenants.store(has_tenants, Ordering::Release);
         self.revision.fetch_add(1, Ordering::Release);
         self.changed.notify_waiters();
@@ -385,7 +387,7 @@ impl Stored {
             .with_password_hashes(self.password_hashes)
             .with_tokens(self.tokens)
             .with_grants(self.grants)
-            .with_tenants(self.tenants, self.collections)
+            .with_tenants(self.tenants, self.removed, self.collections)
     }
 
     pub(crate) fn of_snapshot(snapshot: &Snapshot) -> Self {
@@ -397,6 +399,7 @@ impl Stored {
             tokens: snapshot.tokens.clone(),
             grants: snapshot.grants.clone(),
             tenants: snapshot.tenants.tenants.clone(),
+            removed: snapshot.tenants.removed.clone(),
             collections: snapshot.tenants.collections.clone(),
         }
     }
@@ -410,6 +413,7 @@ impl Stored {
             && self.tokens == snapshot.tokens
             && self.grants == snapshot.grants
             && self.tenants == snapshot.tenants.tenants
+            && self.removed == snapshot.tenants.removed
     }
 }
 

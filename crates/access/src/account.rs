@@ -20,6 +20,8 @@ use crate::{Meters, Principal, TenantBound, TenantQuotas};
 #[derive(Default)]
 pub struct TenantAccounts {
     accounts: RwLock<HashMap<TenantId, Arc<TenantAccount>>>,
+    /// What is noted of all tenants that are not kept.
+    unknown: Arc<Mutex<State>>,
     counts: Arc<Counts>,
 }
 
@@ -33,7 +35,7 @@ struct Counts {
 /// What one tenant uses.
 pub struct TenantAccount {
     tenant: TenantId,
-    state: Mutex<State>,
+    state: Arc<Mutex<State>>,
     in_flight: AtomicU64,
     stored_bytes: AtomicU64,
     throttled: AtomicU64,
@@ -48,6 +50,18 @@ struct State {
     refusals: VecDeque<TenantRefusal>,
     /// The minute of the last refusal that was logged, and how many were in it.
     logged: (i64, usize),
+}
+
+impl Default for State {
+    fn default() -> Self {
+        State {
+            meters: Meters::new(TENANT_WINDOW, |bound| bound),
+            rates: Rates::default(),
+            total: Spent::default(),
+            refusals: VecDeque::new(),
+            logged: (0, 0),
+        }
+    }
 }
 
 /// What a request used.
@@ -115,24 +129,28 @@ impl TenantAccounts {
             return Arc::clone(account);
         }
         let mut accounts = self.accounts.write();
-        let account = accounts.entry(tenant.clone()).or_insert_with(|| {
-            Arc::new(TenantAccount {
-                tenant: tenant.clone(),
-                state: Mutex::new(State {
-                    meters: Meters::new(TENANT_WINDOW, |bound| bound),
-                    rates: Rates::default(),
-                    total: Spent::default(),
-                    refusals: VecDeque::new(),
-                    logged: (0, 0),
-                }),
-                in_flight: AtomicU64::new(0),
-                stored_bytes: AtomicU64::new(0),
-                throttled: AtomicU64::new(0),
-                refused: AtomicU64::new(0),
-                of_all: Arc::clone(&self.counts),
-            })
-        });
+        let account = accounts
+            .entry(tenant.clone())
+            .or_insert_with(|| self.account(tenant.clone(), Arc::default()));
         Arc::clone(account)
+    }
+
+    /// An account of a tenant that is not kept. Whatever they are called, they share what bounds
+    /// the log.
+    pub(crate) fn of_unknown(&self, tenant: TenantId) -> Arc<TenantAccount> {
+        self.account(tenant, Arc::clone(&self.unknown))
+    }
+
+    fn account(&self, tenant: TenantId, state: Arc<Mutex<State>>) -> Arc<TenantAccount> {
+        Arc::new(TenantAccount {
+            tenant,
+            state,
+            in_flight: AtomicU64::new(0),
+            stored_bytes: AtomicU64::new(0),
+            throttled: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            of_all: Arc::clone(&self.counts),
+        })
     }
 
     /// Tells what was done to all tenants.

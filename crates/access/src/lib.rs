@@ -63,7 +63,7 @@ pub use snapshot::{Asking, Policy, Snapshot};
 pub use socket::{DetachedSocket, Socket, TlsSocket};
 pub use subject::certificate_subject;
 pub use tenant::{
-    Collection, Destination, IMPORTS_TOPIC, OfTopic, TENANT_HEADERS, Tenant, TenantBound,
+    Collection, Destination, IMPORTS_TOPIC, OfCaller, OfTopic, TENANT_HEADERS, Tenant, TenantBound,
     TenantChange, TenantClass, TenantQuotas,
 };
 pub use tls::{ClientAuth, PrincipalName, Tls, TlsConfig};

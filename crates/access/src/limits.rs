@@ -90,6 +90,9 @@ pub const JWTS_VERIFIED_MAX: usize = 10_000;
 /// Tenants: the file is written whole at each change, about 200 bytes each.
 pub const TENANTS_MAX: usize = 10_000;
 
+/// Names of removed tenants that are remembered, about 30 bytes each.
+pub const TENANTS_REMOVED_MAX: usize = 100_000;
+
 /// Members of one tenant; more are told by the tenant's name before theirs.
 pub const TENANT_MEMBERS_MAX: usize = 1_000;
 

@@ -198,6 +198,19 @@ impl Roles {
         self.may_everywhere(role) || self.classes.values().any(|of_class| *of_class >= role)
     }
 
+    /// Those for single classes alone.
+    pub fn of_classes(&self) -> Roles {
+        Roles {
+            everywhere: None,
+            classes: self.classes.clone(),
+        }
+    }
+
+    /// Whether they reach nothing.
+    pub fn is_empty(&self) -> bool {
+        self.everywhere.is_none() && self.classes.is_empty()
+    }
+
     /// The classes with roles of their own, in order.
     pub fn classes(&self) -> impl Iterator<Item = &str> {
         self.classes.keys().map(String::as_str)

@@ -140,6 +140,7 @@ impl Stored {
             acls: BTreeSet::new(),
             quotas: BTreeMap::new(),
             tenants: BTreeMap::new(),
+            removed: BTreeMap::new(),
             collections: BTreeSet::new(),
             ..self.clone()
         }
@@ -151,6 +152,7 @@ impl Stored {
             acls: self.acls.clone(),
             quotas: self.quotas.clone(),
             tenants: self.tenants.clone(),
+            removed: self.removed.clone(),
             collections: self.collections.clone(),
             ..Stored::default()
         }
@@ -161,6 +163,7 @@ impl Stored {
         self.acls.clone_from(&own.acls);
         self.quotas.clone_from(&own.quotas);
         self.tenants.clone_from(&own.tenants);
+        self.removed.clone_from(&own.removed);
         self.collections.clone_from(&own.collections);
     }
 

@@ -9,13 +9,13 @@ use crate::acl::EVERY_NAME;
 use base::TenantId;
 
 use crate::quota::QuotaIndex;
-use crate::tenant::TenantIndex;
+use crate::tenant::{RemovedTenants, TenantIndex};
 use crate::{
     Acl, AclFilter, Collection, Credential, Grant, Operation, PasswordHash, PatternType, Permission,
 };
 use crate::{
-    Bound, OfTopic, Principal, Quota, QuotaEntity, ResourceType, ScramHash, Sharing, Tenant, Token,
-    TokenHash,
+    Bound, OfCaller, OfTopic, Principal, Quota, QuotaEntity, ResourceType, ScramHash, Sharing,
+    Tenant, Token, TokenHash,
 };
 
 /// Everything known at one moment.
@@ -112,9 +112,10 @@ impl Snapshot {
     pub(crate) fn with_tenants(
         mut self,
         tenants: BTreeMap<TenantId, Tenant>,
+        removed: RemovedTenants,
         collections: BTreeSet<Collection>,
     ) -> Self {
-        self.tenants = TenantIndex::new(tenants, collections);
+        self.tenants = TenantIndex::new(tenants, removed, collections);
         self
     }
 
@@ -123,9 +124,9 @@ impl Snapshot {
         self.tenants.collections.iter()
     }
 
-    /// Whether any tenant is kept; without one nothing is asked of anybody.
+    /// Whether any tenant is kept, or was; before the first one nothing is asked of anybody.
     pub fn has_tenants(&self) -> bool {
-        !self.tenants.tenants.is_empty()
+        self.tenants.is_any()
     }
 
     /// The kept tenants, by name.
@@ -133,9 +134,12 @@ impl Snapshot {
         &self.tenants.tenants
     }
 
-    /// The tenant that a caller belongs to.
-    pub fn tenant_of(&self, caller: &Principal) -> Option<(&TenantId, &Tenant)> {
-        self.tenants.of(caller)
+    /// The tenant that a caller belongs to; none for a super user of one that is not kept, who is a
+    /// caller of no tenant.
+    pub fn tenant_of(&self, policy: Option<&Policy>, caller: &Principal) -> Option<OfCaller<'_>> {
+        let of = self.tenants.of(caller)?;
+        let is_super = || policy.is_some_and(|policy| policy.super_users.contains(caller));
+        (of.kept().is_some() || !is_super()).then_some(of)
     }
 
     /// Whose a topic is by its name.
@@ -145,7 +149,8 @@ impl Snapshot {
 
     /// Whether something is kept from a caller because by its name it is of another tenant than the
     /// caller's, or shared by tenants of whom the caller may hear nothing. Of a topic that it shares it
-    /// may be shown its own tenant's records, see [`Snapshot::only_of`].
+    /// may be shown its own tenant's records, see [`Snapshot::only_of`]. From who belongs to a tenant that
+    /// is not kept all that is anybody's is kept.
     pub fn is_foreign(
         &self,
         caller: &Principal,
@@ -153,7 +158,7 @@ impl Snapshot {
         resource_type: ResourceType,
         name: &str,
     ) -> bool {
-        let Some((own, tenant)) = self.tenant_of(caller) else {
+        let Some(of) = self.tenants.of(caller) else {
             return false;
         };
         let owner = match resource_type {
@@ -161,24 +166,26 @@ impl Snapshot {
                 None => return false,
                 Some(OfTopic::Tenant(owner)) => Some(owner),
                 Some(OfTopic::Shared(shared)) => {
-                    return !may_share(tenant, shared, operation);
+                    let may = |tenant| may_share(tenant, shared, operation);
+                    return !of.kept().is_some_and(may);
                 }
             },
             ResourceType::Group | ResourceType::TransactionalId => self.tenants.of_group(name),
             ResourceType::MqttTopic => self.tenants.of_mqtt_topic(name),
             _ => None,
         };
-        owner.is_some_and(|owner| owner != own)
+        owner.is_some_and(|owner| of.kept().is_none() || owner != of.name())
     }
 
     /// The tenant whose records alone a caller may be shown of a topic, where several tenants share
     /// the topic and the caller belongs to one and is no super user.
-    pub fn only_of(&self, policy: &Policy, caller: &Principal, topic: &str) -> Option<&TenantId> {
-        let (name, _) = self.tenant_of(caller)?;
+    pub fn only_of(&self, policy: &Policy, caller: &Principal, topic: &str) -> Option<TenantId> {
+        let of = self.tenants.of(caller)?;
         if policy.super_users.contains(caller) {
             return None;
         }
-        matches!(self.owner_of_topic(topic), Some(OfTopic::Shared(_))).then_some(name)
+        let is_shared = matches!(self.owner_of_topic(topic), Some(OfTopic::Shared(_)));
+        is_shared.then(|| of.name().clone())
     }
 
     /// The roles that were granted, by whom they are for.

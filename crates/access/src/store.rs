@@ -1,8 +1,8 @@
 //! The file that holds users, ACLs and quotas: `access.json` in the data folder's `access/`.
 //!
 //! A JSON object `{"version": 1, "users": {…}, "password_hashes": {…}, "acls": […], "quotas": […],
-//! "tokens": […], "roles": {…}, "tenants": {…}, "collections": […]}`, readable by its owner only; `password_hashes`, `tokens`,
-//! `roles`, `tenants` and `collections` are left out while there are none. It is written whole into `access.json.new`, synced and
+//! "tokens": […], "roles": {…}, "tenants": {…}, "removed_tenants": {…}, "collections": […]}`, readable by its owner only;
+//! `password_hashes` and all from `tokens` on are left out while there are none. It is written whole into `access.json.new`, synced and
 //! renamed over the old one, and the folder is synced: whatever moment the machine stops at, one of the two is there whole. A left
 //! over `.new` file is overwritten by the next change.
 
@@ -16,6 +16,7 @@ use base::TenantId;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::FILE_BYTES_MAX;
+use crate::tenant::RemovedTenants;
 use crate::{
     AccessError, Acl, Collection, Credential, Grant, PasswordHash, Principal, Quota, QuotaEntity,
     Tenant, Token,
@@ -33,6 +34,7 @@ pub(crate) struct Stored {
     pub(crate) tokens: BTreeMap<String, Token>,
     pub(crate) grants: BTreeMap<Principal, BTreeSet<Grant>>,
     pub(crate) tenants: BTreeMap<TenantId, Tenant>,
+    pub(crate) removed: RemovedTenants,
     /// Every collection that any tenant was ever to be in: what lies there stays several tenants'.
     pub(crate) collections: BTreeSet<Collection>,
 }
@@ -103,6 +105,7 @@ pub(crate) fn understand(bytes: &[u8]) -> Result<Stored, String> {
             .collect(),
         grants: whole.roles,
         tenants: whole.tenants,
+        removed: whole.removed_tenants,
         collections: whole.collections,
     })
 }
@@ -125,6 +128,7 @@ pub(crate) fn text(stored: &Stored) -> io::Result<Vec<u8>> {
         tokens: stored.tokens.values().cloned().collect(),
         roles: stored.grants.clone(),
         tenants: stored.tenants.clone(),
+        removed_tenants: stored.removed.clone(),
         collections: stored.collections.clone(),
     };
     Ok(serde_json::to_vec_pretty(&whole)?)
@@ -165,6 +169,8 @@ struct Whole {
     roles: BTreeMap<Principal, BTreeSet<Grant>>,
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     tenants: BTreeMap<TenantId, Tenant>,
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    removed_tenants: RemovedTenants,
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     collections: BTreeSet<Collection>,
 }

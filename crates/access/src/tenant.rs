@@ -3,8 +3,11 @@
 //! A caller belongs to the tenant among whose members it is, or whose name its own begins with
 //! (`User:acme/ann`). Who belongs to a tenant is kept off the topics of others, which are told by
 //! their names: `ENV.NAMESPACE.TENANT.EVENT`, `ENV.TENANT.EVENT`, or `imports-TENANT`, where TENANT is
-//! a kept tenant or a collection that several share. Groups and transactional ids are told by such names
+//! a tenant or a collection that several share. Groups and transactional ids are told by such names
 //! too, or begin with a tenant's (`acme-orders`); MQTT topics have it as their first level (`acme/up/1`).
+//!
+//! Who belongs to a tenant that is not kept, as it was removed or never was one, is kept off all of them:
+//! of a removed tenant its name and its members are remembered.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -318,47 +321,65 @@ pub const IMPORTS_TOPIC: &str = "imports-";
 pub(crate) struct TenantIndex {
     pub(crate) tenants: BTreeMap<TenantId, Tenant>,
     of_member: BTreeMap<Principal, TenantId>,
+    /// Those that were removed, with who belonged to them.
+    pub(crate) removed: RemovedTenants,
     /// Every collection that any tenant was ever to be in.
     pub(crate) collections: BTreeSet<Collection>,
 }
 
+/// Removed tenants with their members.
+pub(crate) type RemovedTenants = BTreeMap<TenantId, BTreeSet<Principal>>;
+
 impl TenantIndex {
     pub(crate) fn new(
         tenants: BTreeMap<TenantId, Tenant>,
+        removed: RemovedTenants,
         collections: BTreeSet<Collection>,
     ) -> Self {
-        let members = tenants.iter().flat_map(|(tenant, of)| {
-            let members = of.members.iter();
+        let kept = tenants.iter().map(|(tenant, of)| (tenant, &of.members));
+        let members = removed.iter().chain(kept).flat_map(|(tenant, members)| {
+            let members = members.iter();
             members.map(move |member| (member.clone(), tenant.clone()))
         });
         let of_member = members.collect();
         TenantIndex {
             tenants,
             of_member,
+            removed,
             collections,
         }
     }
 
-    /// The tenant that a caller belongs to.
-    pub(crate) fn of(&self, caller: &Principal) -> Option<(&TenantId, &Tenant)> {
-        if self.tenants.is_empty() {
-            return None;
-        }
-        match self.of_member.get(caller) {
-            Some(tenant) => self.tenants.get_key_value(tenant),
-            None => self.named(caller.tenant()?),
-        }
+    /// Whether anything is asked of anybody: a tenant is kept, or was.
+    pub(crate) fn is_any(&self) -> bool {
+        !(self.tenants.is_empty() && self.removed.is_empty())
     }
 
-    /// The kept tenant of this name.
-    pub(crate) fn named(&self, name: &str) -> Option<(&TenantId, &Tenant)> {
+    /// The tenant that a caller belongs to.
+    pub(crate) fn of(&self, caller: &Principal) -> Option<OfCaller<'_>> {
+        if !self.is_any() {
+            return None;
+        }
+        let name = match self.of_member.get(caller) {
+            Some(tenant) => tenant.clone(),
+            None => caller.tenant()?.parse().ok()?,
+        };
+        Some(match self.tenants.get_key_value(&name) {
+            Some((name, tenant)) => OfCaller::Kept(name, tenant),
+            None => OfCaller::Unknown(name),
+        })
+    }
+
+    /// The tenant of this name, kept or removed.
+    fn named(&self, name: &str) -> Option<&TenantId> {
         let name: TenantId = name.parse().ok()?;
-        self.tenants.get_key_value(&name)
+        let kept = self.tenants.get_key_value(&name).map(|(name, _)| name);
+        kept.or_else(|| Some(self.removed.get_key_value(&name)?.0))
     }
 
     /// Whose a topic is by its name.
     pub(crate) fn of_topic<'t>(&'t self, topic: &'t str) -> Option<OfTopic<'t>> {
-        if self.tenants.is_empty() {
+        if !self.is_any() {
             return None;
         }
         let of_import = topic.strip_prefix(IMPORTS_TOPIC);
@@ -382,29 +403,54 @@ impl TenantIndex {
         let ends = name.match_indices(GROUP_SEPARATORS).map(|(end, _)| end);
         let ends = ends.chain(std::iter::once(name.len()));
         let beginnings = ends.take_while(|end| *end <= TenantId::BYTES_MAX);
-        let found = beginnings.filter_map(move |end| Some(self.named(&name[..end])?.0));
+        let found = beginnings.filter_map(move |end| self.named(&name[..end]));
         found.last()
     }
 
     /// Whose an MQTT topic or a filter is by its first level.
     pub(crate) fn of_mqtt_topic(&self, topic: &str) -> Option<&TenantId> {
-        let first = topic.split('/').next()?;
-        Some(self.named(first)?.0)
+        self.named(topic.split('/').next()?)
     }
 
     fn of_part<'t>(&'t self, part: &'t str) -> Option<OfTopic<'t>> {
         if self.collections.iter().any(|known| known.as_str() == part) {
             return Some(OfTopic::Shared(part));
         }
-        let (tenant, _) = self.named(part)?;
-        Some(OfTopic::Tenant(tenant))
+        self.named(part).map(OfTopic::Tenant)
+    }
+}
+
+/// The tenant that a caller belongs to.
+#[derive(Clone, Debug)]
+pub enum OfCaller<'t> {
+    /// A kept one.
+    Kept(&'t TenantId, &'t Tenant),
+    /// One that was removed, or never was kept: nothing that is anybody's is the caller's.
+    Unknown(TenantId),
+}
+
+impl OfCaller<'_> {
+    /// Its name.
+    pub fn name(&self) -> &TenantId {
+        match self {
+            OfCaller::Kept(name, _) => name,
+            OfCaller::Unknown(name) => name,
+        }
+    }
+
+    /// What is kept of it.
+    pub fn kept(&self) -> Option<&Tenant> {
+        match self {
+            OfCaller::Kept(_, tenant) => Some(tenant),
+            OfCaller::Unknown(_) => None,
+        }
     }
 }
 
 /// Whose a topic is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfTopic<'t> {
-    /// A kept tenant's own.
+    /// A tenant's own, kept or removed.
     Tenant(&'t TenantId),
     /// A collection's that tenants share.
     Shared(&'t str),
@@ -441,7 +487,7 @@ mod tests {
         let tenants: BTreeMap<TenantId, Tenant> = tenants.collect();
         let collections = tenants.values().filter_map(|of| of.collection.clone());
         let collections = collections.collect();
-        TenantIndex::new(tenants, collections)
+        TenantIndex::new(tenants, RemovedTenants::new(), collections)
     }
 
     #[test]
@@ -452,7 +498,10 @@ mod tests {
         ]);
         let of = |name: &str| {
             let caller = Principal::user(name);
-            index.of(&caller).map(|(tenant, _)| tenant.to_string())
+            index.of(&caller).map(|of| match of {
+                OfCaller::Kept(tenant, _) => tenant.to_string(),
+                OfCaller::Unknown(tenant) => format!("unknown {tenant}"),
+            })
         };
         for (name, expected) in [
             ("ann", Some("acme")),
@@ -461,7 +510,10 @@ mod tests {
             ("beta/ann", Some("beta")),
             ("bob", None),
             ("acme", None),
-            ("gamma/ann", None),
+            ("gamma/ann", Some("unknown gamma")),
+            ("CN=press/7,O=Plant", None),
+            ("Gamma/ann", None),
+            ("/ann", None),
         ] {
             assert_eq!(of(name).as_deref(), expected, "{name}");
         }

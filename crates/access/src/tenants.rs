@@ -6,10 +6,10 @@ use std::sync::atomic::Ordering;
 use base::TenantId;
 
 use crate::access::within;
-use crate::limits::{COLLECTIONS_MAX, TENANTS_MAX};
+use crate::limits::{COLLECTIONS_MAX, TENANTS_MAX, TENANTS_REMOVED_MAX};
 use crate::{
-    Access, AccessError, Collection, Destination, Principal, Tenant, TenantAccount, TenantAccounts,
-    TenantChange, TenantQuotas,
+    Access, AccessError, Collection, Destination, OfCaller, Policy, Principal, Tenant,
+    TenantAccount, TenantAccounts, TenantChange, TenantQuotas,
 };
 
 impl Access {
@@ -24,14 +24,21 @@ impl Access {
     }
 
     /// The account that a caller's requests are counted in, with what bounds it; none for callers
-    /// of no tenant.
-    pub fn account_of(&self, caller: &Principal) -> Option<(Arc<TenantAccount>, TenantQuotas)> {
+    /// of no tenant, see [`Snapshot::tenant_of`](crate::Snapshot::tenant_of).
+    pub fn account_of(
+        &self,
+        policy: Option<&Policy>,
+        caller: &Principal,
+    ) -> Option<(Arc<TenantAccount>, TenantQuotas)> {
         let snapshot = self.snapshot();
-        let (name, tenant) = snapshot.tenant_of(caller)?;
-        Some((self.accounts.of(name), tenant.quotas.clone()))
+        Some(match snapshot.tenant_of(policy, caller)? {
+            OfCaller::Kept(name, tenant) => (self.accounts.of(name), tenant.quotas.clone()),
+            OfCaller::Unknown(name) => (self.accounts.of_unknown(name), TenantQuotas::new()),
+        })
     }
 
-    /// Changes a tenant, or keeps a new one; answers what it is now.
+    /// Changes a tenant, or keeps a new one; answers what it is now. One that was removed has its
+    /// members again, and who is made another one's belongs to no removed one any more.
     ///
     /// # Errors
     /// [`AccessError::Invalid`], also for a member of another tenant, [`AccessError::Limit`],
@@ -42,8 +49,14 @@ impl Access {
         change: &TenantChange,
     ) -> Result<Tenant, AccessError> {
         self.change(|stored| {
-            let before = stored.tenants.get(name).cloned().unwrap_or_default();
+            let mut before = stored.tenants.get(name).cloned().unwrap_or_default();
+            before
+                .members
+                .extend(stored.removed.remove(name).unwrap_or_default());
             let tenant = before.changed(change)?;
+            for members in stored.removed.values_mut() {
+                members.retain(|member| !tenant.members.contains(member));
+            }
             for (other, of) in stored.tenants.iter().filter(|(other, _)| *other != name) {
                 if let Some(member) = of.members.intersection(&tenant.members).next() {
                     let reason =
@@ -81,15 +94,17 @@ impl Access {
         })
     }
 
-    /// Forgets a tenant; its records stay.
+    /// Forgets a tenant but for its name and its members: its records stay, and whoever belonged to it
+    /// is kept off what is anybody's.
     ///
     /// # Errors
-    /// [`AccessError::UnknownTenant`], [`AccessError::File`].
+    /// [`AccessError::UnknownTenant`], [`AccessError::Limit`], [`AccessError::File`].
     pub fn remove_tenant(&self, name: &TenantId) -> Result<(), AccessError> {
         self.change(|stored| {
-            let removed = stored.tenants.remove(name);
             let unknown = || AccessError::UnknownTenant(name.clone());
-            removed.map(drop).ok_or_else(unknown)
+            let removed = stored.tenants.remove(name).ok_or_else(unknown)?;
+            stored.removed.insert(name.clone(), removed.members);
+            within("removed tenants", stored.removed.len(), TENANTS_REMOVED_MAX)
         })?;
         self.accounts.forget(name);
         Ok(())
@@ -108,7 +123,7 @@ mod tests {
         let change = |value| serde_json::from_value::<TenantChange>(value).unwrap();
         let (diku, beta) = ("diku".parse().unwrap(), "beta".parse().unwrap());
         let ann = Principal::user("ann");
-        assert!(access.account_of(&ann).is_none());
+        assert!(access.account_of(None, &ann).is_none());
         let members = serde_json::json!({
             "weight": 3, "members": ["User:ann"], "quotas": {"in_flight": 2},
         });
@@ -121,7 +136,7 @@ mod tests {
         access.set_tenant(&beta, &TenantChange::default()).unwrap();
         drop(access);
         let access = Access::open(dir.path()).unwrap();
-        let (account, quotas) = access.account_of(&ann).unwrap();
+        let (account, quotas) = access.account_of(None, &ann).unwrap();
         assert_eq!((account.tenant(), quotas.len()), (&diku, 1));
         let snapshot = access.snapshot();
         assert_eq!(snapshot.tenants()[&diku].weight, 3);
@@ -163,8 +178,100 @@ mod tests {
             access.remove_tenant(&diku),
             Err(AccessError::UnknownTenant(_))
         ));
-        assert!(access.account_of(&ann).is_none());
+        let (account, quotas) = access.account_of(None, &ann).unwrap();
+        assert_eq!((account.tenant(), quotas.len()), (&diku, 0));
         assert_eq!(access.snapshot().tenants().len(), 1);
+    }
+
+    #[test]
+    fn who_is_of_a_removed_tenant_or_of_none_that_is_kept_is_let_to_nothing_that_is_anybodys() {
+        let dir = tempfile::tempdir().unwrap();
+        let access = Access::open(dir.path()).unwrap();
+        let change = |value| serde_json::from_value::<TenantChange>(value).unwrap();
+        let (diku, beta) = ("diku".parse().unwrap(), "beta".parse().unwrap());
+        let shared = serde_json::json!({"collection": "ALL", "members": ["User:ann"]});
+        access.set_tenant(&diku, &change(shared)).unwrap();
+        let all = "ALL".parse().unwrap();
+        access.settle_tenant(&diku, Some(all)).unwrap();
+        access.set_tenant(&beta, &TenantChange::default()).unwrap();
+        let policy = Policy {
+            allow_if_no_acl: true,
+            super_users: vec![Principal::user("ops/root")],
+        };
+        let may = |access: &Access, who: &str, kind, name: &str| {
+            let asking = Asking {
+                principal: &Principal::user(who),
+                host: "10.0.0.1",
+            };
+            let snapshot = access.snapshot();
+            snapshot.may(&policy, asking, Operation::Read, kind, name)
+        };
+        let (topic, group, mqtt) = (
+            ResourceType::Topic,
+            ResourceType::Group,
+            ResourceType::MqttTopic,
+        );
+        let owned = [
+            (topic, "folio.Default.diku.E"),
+            (topic, "folio.Default.beta.E"),
+            (topic, "folio.Default.ALL.E"),
+            (group, "diku-orders"),
+            (group, "beta-orders"),
+            (mqtt, "diku/up"),
+            (mqtt, "beta/up"),
+        ];
+        let outsiders = ["ann", "diku/ann", "unknown/ann"];
+        let check = |access: &Access, who: &[&str], expected| {
+            for who in who {
+                for (kind, name) in owned {
+                    assert_eq!(may(access, who, kind, name), expected, "{who} {name}");
+                }
+                assert!(may(access, who, topic, "orders"), "{who}");
+            }
+        };
+        check(&access, &outsiders[2..], false);
+        access.remove_tenant(&diku).unwrap();
+        check(&access, &outsiders, false);
+        assert!(!may(&access, "beta/bob", topic, "folio.Default.diku.E"));
+        assert!(may(&access, "beta/bob", topic, "folio.Default.beta.E"));
+        // The last one's end opens nothing, nor does a start.
+        access.remove_tenant(&beta).unwrap();
+        check(&access, &outsiders, false);
+        drop(access);
+        let access = Access::open(dir.path()).unwrap();
+        assert!(access.has_tenants());
+        check(&access, &outsiders, false);
+        // Neither a tenant's name nor anything else stands before these.
+        check(
+            &access,
+            &["service", "CN=press/7,O=Plant", "ops/root"],
+            true,
+        );
+        let root = Principal::user("ops/root");
+        let snapshot = access.snapshot();
+        assert!(snapshot.tenant_of(Some(&policy), &root).is_none());
+        assert!(snapshot.tenant_of(None, &root).is_some());
+        // Set anew it has its members again; another one may have them too.
+        let again = access.set_tenant(&diku, &TenantChange::default()).unwrap();
+        assert!(again.members.contains(&Principal::user("ann")));
+        assert!(may(&access, "ann", topic, "folio.Default.diku.E"));
+        access.remove_tenant(&diku).unwrap();
+        let taken = change(serde_json::json!({"members": ["User:ann"]}));
+        access.set_tenant(&beta, &taken).unwrap();
+        assert!(may(&access, "ann", topic, "folio.Default.beta.E"));
+        let again = access.set_tenant(&diku, &TenantChange::default()).unwrap();
+        assert!(again.members.is_empty());
+    }
+
+    #[test]
+    fn names_with_a_slash_are_nothing_particular_until_a_tenant_is_kept() {
+        let dir = tempfile::tempdir().unwrap();
+        let access = Access::open(dir.path()).unwrap();
+        let ann = Principal::user("diku/ann");
+        assert!(!access.has_tenants() && access.account_of(None, &ann).is_none());
+        let snapshot = access.snapshot();
+        let topic = "folio.Default.beta.E";
+        assert!(!snapshot.is_foreign(&ann, Operation::Read, ResourceType::Topic, topic));
     }
 
     #[test]
@@ -218,9 +325,12 @@ mod tests {
         let snapshot = access.snapshot();
         let only = |who: &str, topic: &str| {
             let only = snapshot.only_of(&policy, &Principal::user(who), topic);
-            only.map(TenantId::as_str)
+            only.map(String::from)
         };
-        assert_eq!(only("diku/ann", "folio.Default.ALL.E"), Some("diku"));
+        assert_eq!(
+            only("diku/ann", "folio.Default.ALL.E").as_deref(),
+            Some("diku")
+        );
         for (who, topic) in [
             ("diku/root", "folio.Default.ALL.E"),
             ("service", "folio.Default.ALL.E"),

@@ -80,7 +80,9 @@ impl Core {
         let recovered_sessions: Vec<Arc<Session>> = recovered
             .sessions
             .into_iter()
-            .map(|(key, from)| Arc::new(Session::recovered(key, from, default_expiry_s, now)))
+            .filter(|(_, from)| !from.client_id.is_empty())
+            .map(|(key, from)| Session::recovered(key, from, &*gate, default_expiry_s, now))
+            .map(Arc::new)
             .collect();
         let core = Core {
             opened: now,
@@ -166,6 +168,7 @@ impl Core {
             force: false,
             sent: 0,
             dropped: 0,
+            refused: 0,
             journaled: false,
         }
     }
@@ -174,6 +177,7 @@ impl Core {
     pub(crate) fn count(&self, terms: &Terms<'_>) {
         self.counters.messages_sent.add(terms.sent);
         self.counters.dropped.add(terms.dropped);
+        self.counters.refused.add(terms.refused);
     }
 
     // Sinks.
@@ -211,6 +215,14 @@ impl Core {
     }
 
     // Subscriptions.
+
+    /// Has everybody be judged again: who gets what, and what waits for them.
+    pub(crate) fn permissions_changed(&self) {
+        self.subscriptions_changed();
+        for session in self.sessions() {
+            session.judge_again();
+        }
+    }
 
     /// Makes links look up anew who gets what.
     pub(crate) fn subscriptions_changed(&self) {

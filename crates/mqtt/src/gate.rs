@@ -27,6 +27,22 @@ pub trait Gate: Send + Sync + 'static {
         let _ = (method, hello);
         None
     }
+
+    /// Judges what comes for a client that is away, as the pass that it had did; `None` where it
+    /// may receive everything.
+    fn away(&self, client_id: &str, owner: &Owner) -> Option<Arc<dyn Pass>> {
+        let _ = (client_id, owner);
+        None
+    }
+}
+
+/// Whose a session is, and where its client was last.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Owner {
+    /// As [`Pass::user`] names it.
+    pub user: Option<Box<str>>,
+    /// The client's address.
+    pub host: Box<str>,
 }
 
 /// What [`Gate::admit`] gives.
@@ -52,6 +68,12 @@ pub trait Pass: Send + Sync + 'static {
     /// Whether it gets messages of this topic. Asked when a topic's subscribers are looked up,
     /// not for every message: see [`Server::permissions_changed`](crate::Server::permissions_changed).
     fn may_receive(&self, topic: &str) -> bool;
+
+    /// As [`Pass::may_receive`], of a message that has waited for the client: a refusal is told to
+    /// whoever looks, as the message is dropped.
+    fn may_still_receive(&self, topic: &str) -> bool {
+        self.may_receive(topic)
+    }
 
     /// Whether [`Pass::may_publish`] need not be asked.
     fn publishes_anything(&self) -> bool {
@@ -137,6 +159,13 @@ pub struct OpenGate;
 /// The pass of [`OpenGate`].
 #[derive(Clone, Copy, Debug, Default)]
 pub struct OpenPass;
+
+impl Origin {
+    /// The peer's address, one of IPv4 as such.
+    pub(crate) fn host(&self) -> String {
+        self.peer.ip().to_canonical().to_string()
+    }
+}
 
 impl Gate for OpenGate {
     fn admit<'a>(&'a self, _hello: &'a Hello<'a>) -> Admission<'a> {

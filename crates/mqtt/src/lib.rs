@@ -58,7 +58,7 @@ pub use config::{MqttConfig, StoreDurability};
 pub use door::Door;
 pub use error::MqttError;
 pub use gate::{
-    Admission, Exchange, Gate, Hello, OpenGate, OpenPass, Origin, Pass, Password, Progress,
+    Admission, Exchange, Gate, Hello, OpenGate, OpenPass, Origin, Owner, Pass, Password, Progress,
 };
 pub use gatekeeping::{Authorization, RatesConfig, SecurityConfig, WebSocketConfig};
 pub use guard::{Guard, GuardSettings, Refusal, Refused};

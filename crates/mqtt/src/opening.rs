@@ -8,7 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::codec::{self, Connack, Connect, DecodeError, Packet, Version};
 use crate::core::Claim;
-use crate::gate::{Hello, Pass, Password};
+use crate::gate::{Hello, Owner, Pass, Password};
 use crate::limits::{CLIENT_ID_BYTES_MAX, TOPIC_ALIASES_MAX};
 use crate::link::{LinkEnd, Reader};
 use crate::login::{Answer, Login};
@@ -197,12 +197,15 @@ async fn admit(
             .will
             .as_ref()
             .map(|will| Will::of(will, core.clock.now())),
+        owner: Owner {
+            user: pass.user().map(Box::from),
+            host: origin.host().into(),
+        },
         link: link_ref,
     };
     let session = core
         .attach(claim, connack)
         .map_err(|error| (ReasonCode::ServerUnavailable, LinkEnd::Journal(error)))?;
-    session.own(pass.user());
     let seconds = server_keep_alive_s.unwrap_or(connect.keep_alive_s);
     Ok(Opening {
         session,

@@ -11,6 +11,7 @@ use journal::JournalError;
 
 use crate::codec::{self, Outgoing, PUBREL, Properties};
 use crate::config::MqttConfig;
+use crate::gate::{Owner, Pass};
 use crate::limits::WRITE_BYTES_FILL;
 use crate::message::Qos;
 use crate::reason::ReasonCode;
@@ -25,6 +26,10 @@ use crate::will::Will;
 /// A session's state: what it subscribes to, what waits for it, what it has not acknowledged.
 pub(crate) struct Outbox {
     pub(crate) link: Option<LinkRef>,
+    /// Whose it is, once one had it: other users' clients may not.
+    pub(crate) owner: Option<Owner>,
+    /// What its client may receive while it has no link.
+    pub(crate) away: Option<Arc<dyn Pass>>,
     /// Seconds that the session outlives its link; `u32::MAX` for ever.
     pub(crate) expiry_s: u32,
     pub(crate) will: Option<Will>,
@@ -37,6 +42,8 @@ pub(crate) struct Outbox {
     /// Of the output, what answers the client's own packets.
     pub(crate) acknowledgement_bytes: usize,
     pub(crate) queue: VecDeque<Queued>,
+    /// Of the queue, the first so many that are judged again before they leave.
+    pub(crate) unjudged: usize,
     /// Of the queue, those that are retained messages, which cost no memory of their own.
     pub(crate) queue_retained: usize,
     /// Of the queue (but its retained ones) and of what is in flight.
@@ -82,14 +89,18 @@ pub(crate) struct Filled {
     pub(crate) sent: u64,
     /// Too large for the client, or worth nothing any more.
     pub(crate) dropped: u64,
+    /// Of topics that the client may not see any more.
+    pub(crate) refused: u64,
     /// Why it stopped before its time.
-    pub(crate) refused: Option<JournalError>,
+    pub(crate) stopped: Option<JournalError>,
 }
 
 impl Outbox {
     pub(crate) fn new(now: UnixMillis) -> Self {
         Outbox {
             link: None,
+            owner: None,
+            away: None,
             expiry_s: 0,
             will: None,
             will_at: None,
@@ -98,6 +109,7 @@ impl Outbox {
             out_after_journal: false,
             acknowledgement_bytes: 0,
             queue: VecDeque::new(),
+            unjudged: 0,
             queue_retained: 0,
             queue_bytes: 0,
             inflight: VecDeque::new(),
@@ -132,6 +144,7 @@ impl Outbox {
         self.full_since = None;
         self.lagging = false;
         self.aliases = HashMap::new();
+        self.unjudged = self.queue.len();
     }
 
     pub(crate) fn waiting_bytes(&self) -> usize {
@@ -190,9 +203,18 @@ impl Outbox {
             let Some(next) = self.queue.pop_front() else {
                 break;
             };
+            if self.unjudged > 0 {
+                self.unjudged -= 1;
+                if !self.may_still_receive(&next.message.topic) {
+                    self.queue_retained -= usize::from(next.is_replay);
+                    filled.refused += 1;
+                    self.forget(&next, store, session);
+                    continue;
+                }
+            }
             if let Err((next, error)) = self.send_next(next, store, session, now, &mut filled) {
                 self.queue.push_front(next);
-                filled.refused = Some(error);
+                filled.stopped = Some(error);
                 break;
             }
         }
@@ -245,15 +267,22 @@ impl Outbox {
             self.acknowledge(PUBREL, id, ReasonCode::Success);
             return;
         }
-        if self.write(outgoing(&message, &grant, qos, retain, true, id, now)) {
+        let may = self.may_still_receive(&message.topic);
+        if may && self.write(outgoing(&message, &grant, qos, retain, true, id, now)) {
             self.resend_at += 1;
             filled.sent += 1;
             return;
         }
-        filled.dropped += 1;
+        filled.dropped += u64::from(may);
+        filled.refused += u64::from(!may);
         if let Some(done) = self.inflight.remove(self.resend_at) {
             self.forget(&done.queued, store, session);
         }
+    }
+
+    fn may_still_receive(&self, topic: &str) -> bool {
+        let link = self.link.as_ref();
+        link.is_none_or(|link| link.pass.may_still_receive(topic))
     }
 
     /// Is done with a message: its room and its place in the journal are free.

@@ -20,10 +20,11 @@
 //! | 11 mark | none: its durability is that of all before it |
 //! | 12 sent | session u64, number u64, packet id u16: a message of QoS 1 or 2 that may have arrived |
 //! | 13 received | session u64, number u64: PUBREC came, so only PUBREL may follow |
+//! | 14 owned | session u64, user length u32 (0: nobody in particular), user, host; stands before the session |
 //!
 //! Version 1 is read as well: kinds 1 and 7 had neither expiry nor properties (7 was always
 //! granted QoS 1 and had no identifiers), kind 3 no expiry, kind 5 a QoS u8 for the options and
-//! no identifier.
+//! no identifier. Older programs wrote no kind 14.
 //!
 //! Queued messages keep the order of their numbers. A frame of a session that has ended, or of
 //! none, is skipped: the end was written later than it.
@@ -35,6 +36,7 @@ use base::UnixMillis;
 use journal::FrameRef;
 
 use crate::codec::Options;
+use crate::gate::Owner;
 use crate::message::Qos;
 use crate::stored::Stored;
 use crate::topic::{TopicFilter, check_name};
@@ -55,6 +57,8 @@ pub(crate) struct RecoveredSession {
     pub(crate) last_seen: Option<UnixMillis>,
     /// `None`: written before sessions had their own.
     pub(crate) expiry_s: Option<u32>,
+    /// `None`: written before it was kept.
+    pub(crate) owner: Option<Owner>,
     pub(crate) subscriptions: HashMap<TopicFilter, Subscription>,
     pub(crate) queue: BTreeMap<u64, RecoveredMessage>,
     pub(crate) exactly_once: HashSet<u16>,
@@ -91,6 +95,10 @@ pub(crate) enum Change<'a> {
         last_seen: Option<UnixMillis>,
         expiry_s: u32,
         client_id: &'a str,
+    },
+    Owned {
+        session: u64,
+        owner: &'a Owner,
     },
     SessionEnded {
         session: u64,
@@ -190,6 +198,11 @@ impl Recovered {
             input.text()?.clone_into(&mut session.client_id);
             return Some(());
         }
+        if kind == OWNED {
+            let owner = input.owner()?;
+            self.sessions.entry(key).or_default().owner = Some(owner);
+            return Some(());
+        }
         if kind == SESSION_ENDED {
             self.sessions.remove(&key);
             return Some(());
@@ -277,6 +290,13 @@ impl<'a> Change<'a> {
                 u64(last_seen.map_or(i64::MAX, |at| at.0) as u64);
                 head.extend_from_slice(&expiry_s.to_le_bytes());
                 (SESSION, tail(client_id))
+            }
+            Change::Owned { session, owner } => {
+                u64(session);
+                let user = owner.user.as_deref().unwrap_or_default();
+                let user_len = u32::try_from(user.len()).expect("users came in one packet");
+                head.extend_from_slice(&user_len.to_le_bytes());
+                (OWNED, [user.as_bytes(), owner.host.as_bytes(), b""])
             }
             Change::SessionEnded { session } => {
                 u64(session);
@@ -400,6 +420,16 @@ impl<'a> Input<'a> {
         std::str::from_utf8(std::mem::take(&mut self.0)).ok()
     }
 
+    fn owner(&mut self) -> Option<Owner> {
+        let user_len = self.u32()?;
+        let (user, host) = self.0.split_at_checked(user_len as usize)?;
+        let user = std::str::from_utf8(user).ok()?;
+        Some(Owner {
+            user: (!user.is_empty()).then(|| user.into()),
+            host: std::str::from_utf8(host).ok()?.into(),
+        })
+    }
+
     fn queued(&mut self, version: u8) -> Option<RecoveredMessage> {
         let qos = match version {
             1 => Qos::AtLeastOnce,
@@ -457,6 +487,7 @@ const EXACTLY_ONCE_RELEASED: u8 = 10;
 const MARK: u8 = 11;
 const SENT: u8 = 12;
 const RECEIVED: u8 = 13;
+const OWNED: u8 = 14;
 
 #[cfg(test)]
 mod tests;

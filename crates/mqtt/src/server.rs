@@ -175,7 +175,7 @@ impl Server {
 
     /// Makes passes be asked again who may receive what; call it when they may answer otherwise.
     pub fn permissions_changed(&self) {
-        self.core.subscriptions_changed();
+        self.core.permissions_changed();
     }
 
     /// The server's figures now.

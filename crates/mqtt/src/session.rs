@@ -19,6 +19,11 @@
 //! the queue goes on. While retained messages of a new subscription wait in the queue, newer
 //! QoS 0 messages queue behind them, so that an old value never follows a new one.
 //!
+//! # Rights
+//!
+//! What comes for a client that is away is judged by what its session's owner may receive. What
+//! waited for it is judged again when it leaves: in the meantime rights may have changed.
+//!
 //! # Exactly once
 //!
 //! For a persistent session a QoS 2 PUBLISH leaves only when its packet identifier is journaled,
@@ -38,7 +43,8 @@ use tokio_util::sync::CancellationToken;
 
 use crate::codec::Version;
 use crate::config::MqttConfig;
-use crate::gate::Pass;
+use crate::core::Core;
+use crate::gate::{Gate, Owner, Pass};
 use crate::outbox::{Inflight, Outbox, Queued};
 use crate::reason::ReasonCode;
 use crate::records::{Change, RecoveredSession, Subscription};
@@ -56,8 +62,6 @@ pub(crate) struct Session {
     /// May outlive its link, and is journaled.
     pub(crate) persistent: bool,
     state: Mutex<Outbox>,
-    /// The user whose clients alone may have it, once one had it.
-    owner: Mutex<Option<Box<str>>>,
     /// Told when there is something to write.
     pub(crate) wake: Notify,
     /// Told when bytes were taken or the link ended.
@@ -127,6 +131,8 @@ pub(crate) struct Terms<'a> {
     pub(crate) force: bool,
     pub(crate) sent: u64,
     pub(crate) dropped: u64,
+    /// Messages that had waited for a client that may not see them any more.
+    pub(crate) refused: u64,
     /// Something was journaled that acknowledgements have to wait for.
     pub(crate) journaled: bool,
 }
@@ -152,7 +158,6 @@ impl Session {
             client_id,
             persistent,
             state: Mutex::new(Outbox::new(now)),
-            owner: Mutex::default(),
             wake,
             room,
         }
@@ -162,14 +167,18 @@ impl Session {
     pub(crate) fn recovered(
         key: u64,
         from: RecoveredSession,
+        gate: &dyn Gate,
         default_expiry_s: u32,
         now: UnixMillis,
     ) -> Self {
         let last_seen = from.last_seen.unwrap_or(now);
+        let away = from.owner.as_ref();
+        let away = away.and_then(|owner| gate.away(&from.client_id, owner));
         let session = Session::new(key, from.client_id.into(), true, last_seen);
         {
             let mut state = session.state.lock();
             state.expiry_s = from.expiry_s.unwrap_or(default_expiry_s);
+            (state.owner, state.away) = (from.owner, away);
             state.subscriptions = from.subscriptions;
             state.exactly_once = from.exactly_once;
             for (number, known) in from.queue {
@@ -205,14 +214,20 @@ impl Session {
     /// before everything else. Gives the will of the link before, if it is to be published.
     pub(crate) fn attach(
         &self,
-        store: &Store,
+        core: &Core,
         link: LinkRef,
-        will: Option<Will>,
+        (owner, will): (Owner, Option<Will>),
         expiry_s: u32,
         first: &[u8],
     ) -> Result<Option<Will>, JournalError> {
+        let (store, is_kept) = (&core.store, self.persistent);
         let mut state = self.state.lock();
-        if self.persistent {
+        if is_kept && state.owner.as_ref() != Some(&owner) {
+            let (session, owner) = (self.key, &owner);
+            store.put(Change::Owned { session, owner })?;
+        }
+        if is_kept {
+            state.away = core.gate.away(&self.client_id, &owner);
             store.put(Change::Session {
                 session: self.key,
                 last_seen: None,
@@ -226,6 +241,7 @@ impl Session {
         // A will with a delay is not published when its client is back in time (MQTT-3.1.3-9).
         let old_will = std::mem::replace(&mut state.will, will).filter(|will| will.delay_s == 0);
         state.will_at = None;
+        state.owner = Some(owner);
         state.expiry_s = expiry_s;
         state.reset_link();
         state.out.extend_from_slice(first);
@@ -346,13 +362,15 @@ impl Session {
 
     /// Whether it is another user's.
     pub(crate) fn is_foreign(&self, user: Option<&str>) -> bool {
-        let owner = self.owner.lock();
-        owner.as_deref().is_some_and(|owner| user != Some(owner))
+        let state = self.state.lock();
+        let owner = state.owner.as_ref().and_then(|of| of.user.as_deref());
+        owner.is_some_and(|owner| user != Some(owner))
     }
 
-    /// Makes it the user's.
-    pub(crate) fn own(&self, user: Option<&str>) {
-        *self.owner.lock() = user.map(Box::from);
+    /// Has what waits for the client be judged again before it leaves.
+    pub(crate) fn judge_again(&self) {
+        let mut state = self.state.lock();
+        state.unjudged = state.queue.len();
     }
 
     /// Seconds that it outlives its link.
@@ -365,6 +383,7 @@ impl Session {
         let mut state = self.state.lock();
         if let Some(own) = state.link.as_mut().filter(|l| l.number == link) {
             own.pass = pass.clone();
+            state.unjudged = state.queue.len();
         }
     }
 
@@ -430,6 +449,9 @@ impl Session {
             return Ok(());
         }
         let session = self.key;
+        if let Some(owner) = &state.owner {
+            visit(Change::Owned { session, owner })?;
+        }
         visit(Change::Session {
             session,
             last_seen: state.link.is_none().then_some(state.last_seen),

@@ -34,7 +34,8 @@ pub struct ServerStats {
     pub held_total: u64,
     /// Sessions that ended because their clients were away for too long.
     pub sessions_expired_total: u64,
-    /// PUBLISH packets that were acknowledged with a failure and went to nobody.
+    /// PUBLISH packets that were acknowledged with a failure and went to nobody, and messages that had
+    /// waited for a client that may not see them any more.
     pub refused_total: u64,
     /// Connections that ended before their CONNECT: TLS or WebSocket failed, or took too long.
     pub handshakes_failed_total: u64,
@@ -105,7 +106,7 @@ impl Counters {
         };
         let refused = "thalweg_mqtt_refused_total";
         metrics::describe_counter!(refused, "refusals of the guard");
-        for what in ["connect", "publish", "subscribe"] {
+        for what in ["connect", "publish", "subscribe", "receive"] {
             metrics::counter!(refused, "what" => what).increment(0);
         }
         Counters {
@@ -146,7 +147,8 @@ impl Counters {
             ),
             refused: counter(
                 "thalweg_mqtt_messages_refused_total",
-                "PUBLISH packets that were acknowledged with a failure",
+                "PUBLISH packets that were acknowledged with a failure, and messages that their client may \
+                 not see any more",
             ),
         }
     }

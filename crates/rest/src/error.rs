@@ -174,6 +174,9 @@ pub enum RestError {
     /// Something of a tenant is left that was to go.
     #[error("what the tenant has imported is not all gone; ask again: {0}")]
     NotPurged(String),
+    /// A caller's tenant is not kept, so nothing here is the caller's.
+    #[error("there is no tenant '{0}', to which the caller belongs by its name")]
+    OfUnknownTenant(String),
     /// Somebody was never granted a role.
     #[error("{0}; GET /api/v1/roles lists them")]
     RoleNotFound(String),
@@ -238,7 +241,9 @@ impl RestError {
             | RestError::TokenNotFound(_)
             | RestError::TenantNotFound(_)
             | RestError::RoleNotFound(_) => 404,
-            RestError::RoleMissing { .. } | RestError::OfTenant(_) => NOT_ALLOWED,
+            RestError::RoleMissing { .. }
+            | RestError::OfTenant(_)
+            | RestError::OfUnknownTenant(_) => NOT_ALLOWED,
             RestError::GroupNotFound(_) => 40405,
             RestError::GroupActive { .. } => 409,
             RestError::Access(_) | RestError::NotPurged(_) => 500,

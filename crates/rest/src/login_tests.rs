@@ -8,10 +8,10 @@ use access::{
     Access, Acl, Credential, EVERY_HOST, Operation, PasswordForm, PatternType, Permission, Policy,
     Principal, ResourceType, ScramHash, Token, UserChange,
 };
-use axum::Router;
 use axum::body::Body;
 use axum::http::{Request, header};
 use axum::routing::get;
+use axum::{Extension, Router};
 use base::SystemClock;
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
@@ -80,7 +80,11 @@ impl Doors {
         let open = Router::new().route("/health", get(async || "UP"));
         let open = open.route("/c2/heartbeat", get(async || "UP"));
         let open = open.route("/page", get(async || "page"));
-        let open = open.route("/own/things", get(async || "judged elsewhere"));
+        let judged = async |Extension(granted): Extension<Arc<access::Granted>>| {
+            format!("judged by {}", granted.roles)
+        };
+        let open = open.route("/own/things", get(judged));
+        let open = open.route("/own/openapi.json", get(judged));
         let all = management(store.clone()).merge(open);
         Doors {
             proxy,
@@ -489,6 +493,82 @@ async fn a_part_of_the_process_may_do_what_no_acl_denies_it() {
     doors.rule(Permission::Deny, "thalweg.statements", write, kind, "n");
     let refused = store.fenced_writer("n").await.err();
     assert!(refused.as_ref().is_some_and(is_refused), "{refused:?}");
+    doors.streams.close().await;
+}
+
+#[tokio::test]
+async fn a_tenants_caller_is_judged_elsewhere_by_roles_for_single_classes_alone() {
+    let doors = Doors::open();
+    let ask = async |who: &str, path: &str| {
+        let told = send(&doors.management, who, "GET", path, "").await;
+        (told.status, told.body)
+    };
+    let things = "/own/things";
+    for who in ["ann", "bob"] {
+        let viewer = "viewer".parse().unwrap();
+        doors.access.grant(Principal::user(who), viewer).unwrap();
+        let told = (200, "judged by viewer".to_owned());
+        assert_eq!(ask(who, things).await, told);
+    }
+    let acme = "acme".parse().unwrap();
+    let change = serde_json::json!({"members": ["User:ann", "User:root"]});
+    let change = serde_json::from_value(change).unwrap();
+    doors.access.set_tenant(&acme, &change).unwrap();
+    let (status, told) = ask("ann", things).await;
+    assert_eq!(status, 403, "{told}");
+    assert!(told.contains("a caller of tenant 'acme'"), "{told}");
+    assert_eq!(ask("ann", "/own/openapi.json").await.0, 200);
+    let kept = doors.access.tenants().of(&acme).refusals();
+    assert_eq!(kept[0].claimed, things);
+    let edge = "operator:edge".parse().unwrap();
+    doors.access.grant(Principal::user("ann"), edge).unwrap();
+    let of_class = (200, "judged by operator:edge".to_owned());
+    assert_eq!(ask("ann", things).await, of_class);
+    assert_eq!(
+        ask("bob", things).await,
+        (200, "judged by viewer".to_owned())
+    );
+    let everything = (200, "judged by administrator".to_owned());
+    assert_eq!(ask("root", things).await, everything);
+    doors.access.remove_tenant(&acme).unwrap();
+    let (status, told) = ask("ann", things).await;
+    assert_eq!(status, 403, "{told}");
+    assert!(told.contains("there is no tenant 'acme'"), "{told}");
+    doors.streams.close().await;
+}
+
+#[tokio::test]
+async fn a_tenants_caller_neither_sees_nor_changes_acls() {
+    let doors = Doors::open();
+    for operation in [Operation::Describe, Operation::Alter, Operation::Create] {
+        let (kind, name) = (ResourceType::Cluster, access::CLUSTER);
+        doors.allow("ann", operation, kind, name);
+    }
+    let (access, policy) = (Arc::clone(&doors.access), Arc::default());
+    let ann = streams::Caller::new(access, policy, Principal::user("ann"), "::1");
+    let ann = streams::as_caller(doors.store.clone(), ann);
+    let any = access::AclFilter::default();
+    assert_eq!(ann.acls(&any).await.unwrap().len(), 3);
+    for (tenant, member) in [("acme", "User:ann"), ("beta", "User:bob")] {
+        let change = serde_json::json!({"members": [member]});
+        let change = serde_json::from_value(change).unwrap();
+        let tenant = tenant.parse().unwrap();
+        doors.access.set_tenant(&tenant, &change).unwrap();
+    }
+    let is_refused = |error: StreamsError| matches!(error, StreamsError::NotAllowed { .. });
+    assert!(ann.acls(&any).await.is_err_and(is_refused));
+    assert!(ann.add_acls(Vec::new()).await.is_err_and(is_refused));
+    assert!(ann.remove_acls(&any).await.is_err_and(is_refused));
+    assert_eq!(doors.access.snapshot().acls(&any).count(), 3);
+    for (topic, may) in [
+        ("env.ns.acme.E", true),
+        ("orders", true),
+        ("env.ns.beta.E", false),
+    ] {
+        let spec = streams::TopicSpec::of(topic.parse().unwrap());
+        let made = ann.create_topic(spec).await;
+        assert_eq!(made.is_ok(), may, "{topic}");
+    }
     doors.streams.close().await;
 }
 

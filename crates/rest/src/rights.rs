@@ -94,8 +94,14 @@ async fn ask_rights(
 ) -> Response {
     let path = request.uri().path();
     let openings = &gatekeeper.openings;
-    if path == ME || openings.opens(path) || (openings.judges)(path) {
+    if path == ME || openings.opens(path) {
         return next.run(request).await;
+    }
+    if (openings.judges)(path) {
+        return match wall::narrowed(request) {
+            Ok(request) => next.run(request).await,
+            Err(refused) => refused.into_response(),
+        };
     }
     let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     let is_page = reads && openings.pages.contains(&path);

@@ -2,13 +2,15 @@
 //! port.
 //!
 //! What a caller of a tenant asks the management port for has to name that tenant, in its path or
-//! as the parameter `tenant`; what names none tells of all, and is refused. Nothing is looked at
-//! until a tenant is kept.
+//! as the parameter `tenant`; what names none tells of all, and is refused. A caller of a tenant that is
+//! not kept has nothing there. What the fleet answers is not a tenant's: there its callers have the roles
+//! that name a class. Nothing is looked at until a tenant is kept.
 
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use ::access::{Granted, ResourceType};
 use axum::Router;
 use axum::extract::{FromRequestParts, MatchedPath, Query, RawPathParams, Request};
 use axum::http::request::Parts;
@@ -66,10 +68,11 @@ pub(crate) async fn check_management(
     parts: &mut Parts,
     owner_of_job: Option<&OwnerOfJob>,
 ) -> Result<(), RestError> {
-    let Some(own) = caller.tenant() else {
+    let Some(own) = held(caller) else {
         return Ok(());
     };
     check_headers(caller, &parts.headers)?;
+    check_kept(caller, parts.uri.path())?;
     let refused = || RestError::OfTenant(own.to_string());
     let matched = parts.extensions.get::<MatchedPath>();
     let path = matched.map_or(String::new(), |matched| matched.as_str().to_owned());
@@ -85,7 +88,7 @@ pub(crate) async fn check_management(
         // What is answered there is the caller's alone.
         "/api/v1/tenants" | "/api/v1/tenants/{tenant}" => true,
         path if path.starts_with("/api/v1/tenants/{tenant}/") => true,
-        path if path.ends_with("/openapi.json") => true,
+        path if path.ends_with(DOCUMENT) => true,
         "/api/v1/imports" => named.tenant.is_some() && is_named,
         "/api/v1/imports/tenants" => false,
         path if path.starts_with("/api/v1/imports/{id}") => {
@@ -113,6 +116,43 @@ pub(crate) async fn check_management(
     Err(refused())
 }
 
+/// Leaves a tenant's caller, where others judge by its roles, those that are for single classes: what
+/// is not of a class is all tenants' together.
+pub(crate) fn narrowed(mut request: Request) -> Result<Request, RestError> {
+    let extensions = request.extensions();
+    let (caller, granted) = (extensions.get::<Caller>(), extensions.get::<Arc<Granted>>());
+    let (Some(caller), Some(granted)) = (caller, granted) else {
+        return Ok(request);
+    };
+    let path = request.uri().path();
+    let Some(own) = held(caller).filter(|_| !path.ends_with(DOCUMENT)) else {
+        return Ok(request);
+    };
+    check_headers(caller, request.headers())?;
+    check_kept(caller, path)?;
+    let roles = granted.roles.of_classes();
+    if roles.is_empty() {
+        caller.note_refused(ResourceType::Cluster, path);
+        return Err(RestError::OfTenant(own.to_string()));
+    }
+    let granted = Granted {
+        roles,
+        ..Granted::clone(granted)
+    };
+    request.extensions_mut().insert(Arc::new(granted));
+    Ok(request)
+}
+
+/// The tenant that a caller is held to.
+fn held(caller: &Caller) -> Option<TenantId> {
+    caller.tenant().filter(|_| caller.is_held_to_tenant())
+}
+
+fn check_kept(caller: &Caller, path: &str) -> Result<(), RestError> {
+    let checked = caller.check_kept(path);
+    checked.map_err(|tenant| RestError::OfUnknownTenant(tenant.to_string()))
+}
+
 /// The path's first parameter, percent-decoded as handlers see it.
 async fn first_parameter(parts: &mut Parts) -> Option<String> {
     let parameters = RawPathParams::from_request_parts(parts, &()).await.ok()?;
@@ -126,6 +166,8 @@ struct Named {
 
 /// Headers of requests that say for whom they are.
 const HEADERS: [&str; 2] = ["x-okapi-tenant", "thalweg-tenant"];
+/// What the paths of documents about the API end with.
+const DOCUMENT: &str = "/openapi.json";
 /// How long the store itself keeps a call waiting.
 const HELD_MAX: Duration = streams::limits::TENANT_HOLD_MAX;
 
@@ -282,6 +324,41 @@ mod tests {
         // Who belongs to no tenant is not held to one.
         let open = house(caller(&access, "root"));
         assert_eq!(ask(&open, "/api/v1/topics").await.0, 200);
+    }
+
+    #[tokio::test]
+    async fn a_caller_of_a_tenant_that_is_not_kept_is_shown_nothing() {
+        let dir = tempfile::tempdir().unwrap();
+        let access = access(dir.path());
+        access.remove_tenant(&"acme".parse().unwrap()).unwrap();
+        for name in ["of-acme", "acme/ann", "unknown/ann"] {
+            let house = house(caller(&access, name));
+            for path in [
+                "/api/v1/topics",
+                "/api/v1/search?tenant=acme",
+                "/api/v1/records/acme/7",
+                "/api/v1/imports/acme-7",
+                "/api/v1/imports?tenant=unknown",
+            ] {
+                let (status, told) = ask(&house, path).await;
+                assert_eq!(status, 403, "{name} {path}: {told}");
+                assert!(told.contains("there is no tenant"), "{told}");
+            }
+        }
+        for name in ["root", "CN=press/7"] {
+            let house = house(caller(&access, name));
+            assert_eq!(ask(&house, "/api/v1/topics").await.0, 200, "{name}");
+        }
+        let policy = Policy {
+            super_users: vec![Principal::user("ops/root"), Principal::user("of-beta")],
+            ..Policy::default()
+        };
+        let policy = Arc::new(policy);
+        for name in ["ops/root", "of-beta"] {
+            let (access, who) = (Arc::clone(&access), Principal::user(name));
+            let house = house(Caller::new(access, Arc::clone(&policy), who, "::1"));
+            assert_eq!(ask(&house, "/api/v1/topics").await.0, 200, "{name}");
+        }
     }
 
     #[tokio::test]

@@ -78,15 +78,14 @@ impl Caller {
         &self.host
     }
 
-    /// The tenant that it belongs to.
+    /// The tenant that it belongs to, kept or not, see [`Snapshot::tenant_of`].
     pub fn tenant(&self) -> Option<TenantId> {
         if !self.access.has_tenants() {
             return None;
         }
         let snapshot = self.access.snapshot();
-        snapshot
-            .tenant_of(&self.principal)
-            .map(|(tenant, _)| tenant.clone())
+        let of = snapshot.tenant_of(Some(&self.policy), &self.principal)?;
+        Some(of.name().clone())
     }
 
     /// Whether the caller may do `operation` to the resource.
@@ -179,15 +178,29 @@ impl Caller {
         self.check(operation, ResourceType::Cluster, CLUSTER)
     }
 
+    /// As [`Caller::check_cluster`], of what is all tenants' together: it is none of a member's.
+    fn check_of_all(&self, operation: Operation) -> Result<(), StreamsError> {
+        self.check_cluster(operation)?;
+        match self.is_held_to_tenant() {
+            true => {
+                self.note_refused(ResourceType::Cluster, CLUSTER);
+                Err(self.not_allowed(operation, ResourceType::Cluster, CLUSTER))
+            }
+            false => Ok(()),
+        }
+    }
+
     fn may_know(&self, topic: &TopicName) -> bool {
         let name = topic.wire_name();
         self.may(Operation::Describe, ResourceType::Topic, name)
     }
 
     fn check_create(&self, topic: &TopicName) -> Result<(), StreamsError> {
-        match self.may_cluster(Operation::Create) {
+        let create = Operation::Create;
+        let is_foreign = self.is_foreign(create, ResourceType::Topic, topic.wire_name());
+        match !is_foreign && self.may_cluster(create) {
             true => Ok(()),
-            false => self.check_topic(Operation::Create, topic),
+            false => self.check_topic(create, topic),
         }
     }
 
@@ -414,7 +427,7 @@ impl EventStore for AsCaller {
         }
         if with_groups {
             // It tells of every group that reads the topic.
-            self.caller.check_cluster(Operation::Describe)?;
+            self.caller.check_of_all(Operation::Describe)?;
         }
         self.store.back_up(topic, with_groups).await
     }
@@ -427,7 +440,7 @@ impl EventStore for AsCaller {
         self.caller.check_create(&topic)?;
         self.caller.check_topic(Operation::Write, &topic)?;
         // It may bring groups' offsets along, of whatever group.
-        self.caller.check_cluster(Operation::Alter)?;
+        self.caller.check_of_all(Operation::Alter)?;
         self.store.restore(head, topic).await
     }
 

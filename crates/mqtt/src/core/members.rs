@@ -7,6 +7,7 @@ use base::UnixMillis;
 use journal::JournalError;
 
 use crate::core::Core;
+use crate::gate::Owner;
 use crate::message::Message;
 use crate::reason::ReasonCode;
 use crate::records::{Change, Subscription};
@@ -27,6 +28,7 @@ pub(crate) struct Claim<'a> {
     /// How long the session outlives this link; 0: not at all.
     pub(crate) expiry_s: u32,
     pub(crate) will: Option<Will>,
+    pub(crate) owner: Owner,
     pub(crate) link: LinkRef,
 }
 
@@ -52,6 +54,7 @@ impl Core {
             is_clean,
             expiry_s,
             will,
+            owner,
             link,
         } = claim;
         let now = self.clock.now();
@@ -61,7 +64,8 @@ impl Core {
         if let Some(old) = found {
             let (_, has_expired, _) = old.due(now);
             if old.persistent && !is_clean && !has_expired {
-                let will = old.attach(&self.store, link, will, expiry_s, &connack(true))?;
+                let out = connack(true);
+                let will = old.attach(self, link, (owner, will), expiry_s, &out)?;
                 drop(sessions);
                 self.subscriptions_changed();
                 self.publish_wills(will.into_iter().collect());
@@ -71,7 +75,7 @@ impl Core {
         }
         let (key, persistent) = (self.store.next_number(), expiry_s > 0);
         let session = Arc::new(Session::new(key, client_id.into(), persistent, now));
-        session.attach(&self.store, link, will, expiry_s, &connack(false))?;
+        session.attach(self, link, (owner, will), expiry_s, &connack(false))?;
         sessions.insert(session.client_id.clone(), session.clone());
         drop(sessions);
         self.publish_wills(due);

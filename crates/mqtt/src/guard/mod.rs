@@ -23,7 +23,7 @@ use base::{Clock, UnixMillis};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
 
-use crate::gate::{Admission, Exchange, Gate, Hello, Pass};
+use crate::gate::{Admission, Exchange, Gate, Hello, Owner, Pass};
 use crate::guard::pass::ClientPass;
 use crate::limits::{LOGIN_REFUSED_WAIT, LOGINS_AT_ONCE_MAX, LOGINS_WAITING_MAX, RATE_WINDOW};
 use crate::reason::ReasonCode;
@@ -137,6 +137,15 @@ impl Gate for Guard {
     fn exchange(&self, method: &str, hello: &Hello<'_>) -> Option<Box<dyn Exchange>> {
         exchange::begin(&self.shared, method, hello)
     }
+
+    fn away(&self, client_id: &str, owner: &Owner) -> Option<Arc<dyn Pass>> {
+        let user = owner.user.as_deref();
+        let principal = user.map_or_else(Principal::anonymous, Principal::user);
+        let (shared, host) = (Arc::clone(&self.shared), owner.host.to_string());
+        Some(Arc::new(ClientPass::new(
+            shared, principal, client_id, host,
+        )))
+    }
 }
 
 /// A reason code and its reason in words.
@@ -147,7 +156,8 @@ impl Shared {
         let ip = hello.origin.peer.ip().to_canonical();
         self.connects(ip)?;
         let principal = self.principal(hello, ip).await?;
-        let pass = ClientPass::new(Arc::clone(self), principal, hello.client_id, ip.to_string());
+        let host = hello.origin.host();
+        let pass = ClientPass::new(Arc::clone(self), principal, hello.client_id, host);
         pass.take_seat()?;
         Ok(Arc::new(pass))
     }
@@ -280,7 +290,7 @@ impl Shared {
             at_ms: self.clock.now().0,
             client_id: hello.client_id.to_owned(),
             user: hello.username.unwrap_or_default().to_owned(),
-            host: hello.origin.peer.ip().to_canonical().to_string(),
+            host: hello.origin.host(),
             what: Refused::Connect,
             topic: String::new(),
             code: code.byte(),

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use access::{
-    Bound, Meters, Operation, Principal, ResourceType, Spent, TENANT_HEADERS, TenantRefusal,
+    Bound, Meters, Operation, Principal, ResourceType, Spent, TENANT_HEADERS, TenantAccount,
+    TenantQuotas, TenantRefusal,
 };
 use base::UnixMillis;
 use parking_lot::Mutex;
@@ -105,7 +106,7 @@ impl ClientPass {
             return false;
         }
         let (snapshot, kind) = (access.snapshot(), ResourceType::MqttTopic);
-        snapshot.tenant_of(&self.principal).is_some()
+        snapshot.tenant_of(policy, &self.principal).is_some()
             && (topic.starts_with("$SYS")
                 || snapshot.is_foreign(&self.principal, Operation::Read, kind, topic))
     }
@@ -123,6 +124,10 @@ impl ClientPass {
         if is_foreign {
             self.note_foreign(topic, "an MQTT topic that is not its tenant's");
         }
+        Err(self.refuse(what, topic, is_foreign))
+    }
+
+    fn refuse(&self, what: Refused, topic: &str, is_foreign: bool) -> ReasonCode {
         let code = ReasonCode::NotAuthorized;
         self.shared.refusals.note(Refusal {
             at_ms: self.shared.clock.now().0,
@@ -137,7 +142,7 @@ impl ClientPass {
                 false => "an ACL on MQTT topics has to allow it",
             },
         });
-        Err(code)
+        code
     }
 }
 
@@ -158,6 +163,14 @@ impl Pass for ClientPass {
         !self.is_foreign(topic) && self.rules().is_none_or(|rules| rules.may_receive(topic))
     }
 
+    fn may_still_receive(&self, topic: &str) -> bool {
+        let may = self.may_receive(topic);
+        if !may {
+            self.refuse(Refused::Receive, topic, self.is_foreign(topic));
+        }
+        may
+    }
+
     fn user(&self) -> Option<&str> {
         let is_known = self.principal != Principal::anonymous();
         is_known.then(|| self.principal.name())
@@ -169,8 +182,9 @@ impl Pass for ClientPass {
             return Ok(());
         }
         let snapshot = access.snapshot();
-        match snapshot.tenant_of(&self.principal) {
-            Some((own, _)) if own.as_str() != value => {
+        let policy = self.shared.settings.policy.as_ref();
+        match snapshot.tenant_of(policy, &self.principal) {
+            Some(own) if own.name().as_str() != value => {
                 self.note_foreign(value, "a message's user property names another tenant");
                 Err(ReasonCode::NotAuthorized)
             }
@@ -202,7 +216,7 @@ impl Pass for ClientPass {
 impl ClientPass {
     /// Keeps that the client was refused what is another tenant's than its own.
     fn note_foreign(&self, claimed: &str, what: &'static str) {
-        if let Some((account, _)) = self.shared.access.account_of(&self.principal) {
+        if let Some((account, _)) = self.account() {
             account.refuse(TenantRefusal {
                 at_ms: self.shared.clock.now().0,
                 principal: self.principal.clone(),
@@ -214,13 +228,19 @@ impl ClientPass {
         }
     }
 
+    fn account(&self) -> Option<(Arc<TenantAccount>, TenantQuotas)> {
+        let Shared {
+            access, settings, ..
+        } = &*self.shared;
+        access.account_of(settings.policy.as_ref(), &self.principal)
+    }
+
     /// What its tenant's quotas make the client wait.
     fn charge_tenant(&self, now: UnixMillis, messages: u64, bytes: u64) -> Duration {
-        let access = &self.shared.access;
-        if !access.has_tenants() {
+        if !self.shared.access.has_tenants() {
             return Duration::ZERO;
         }
-        let Some((account, quotas)) = access.account_of(&self.principal) else {
+        let Some((account, quotas)) = self.account() else {
             return Duration::ZERO;
         };
         let wait = account.charge(now, &quotas, Spent::sent(bytes, messages));

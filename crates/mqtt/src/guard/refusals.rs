@@ -38,6 +38,8 @@ pub enum Refused {
     Publish,
     /// A filter of a SUBSCRIBE.
     Subscribe,
+    /// A message that had waited for the client.
+    Receive,
 }
 
 /// The refusals of one guard.
@@ -60,6 +62,7 @@ impl Refused {
             Refused::Connect => "connect",
             Refused::Publish => "publish",
             Refused::Subscribe => "subscribe",
+            Refused::Receive => "receive",
         }
     }
 }

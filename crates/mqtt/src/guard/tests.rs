@@ -293,7 +293,6 @@ async fn the_clients_of_a_tenant_share_its_quotas_and_speak_for_it_alone() {
 
 #[tokio::test]
 async fn topics_below_a_tenants_name_are_its_own_whatever_the_acls_say() {
-    let house = House::new();
     let boss = Policy {
         super_users: vec![Principal::user("ann")],
         allow_if_no_acl: true,
@@ -314,6 +313,7 @@ async fn topics_below_a_tenants_name_are_its_own_whatever_the_acls_say() {
         ..asks()
     };
     for (settings, is_held) in [(by_acls, true), (free, true), (as_super_user, false)] {
+        let house = House::new();
         let guard = house.guard(settings);
         let pass = enter(&guard, Some("ann"), Some("pencil"), None)
             .await
@@ -350,8 +350,16 @@ async fn topics_below_a_tenants_name_are_its_own_whatever_the_acls_say() {
         assert!(wide.is_ok());
         let kept = house.access.tenants().of(&acme).refusals();
         assert_eq!(kept.is_empty(), !is_held);
-        for tenant in [acme, beta] {
-            house.access.remove_tenant(&tenant).unwrap();
+        // To who belongs to a removed one nothing is left that is anybody's.
+        house.access.remove_tenant(&acme).unwrap();
+        for (topic, is_foreign) in [
+            ("beta/up", true),
+            ("acme/up", true),
+            ("$SYS/broker/uptime", true),
+            ("up", false),
+        ] {
+            assert_eq!(receives(topic), !(is_foreign && is_held), "{topic}");
+            assert_eq!(says(topic), !(is_foreign && is_held), "{topic}");
         }
     }
 }

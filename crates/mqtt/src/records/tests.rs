@@ -38,6 +38,7 @@ fn frames_of_the_first_version_are_read() {
         (session.expiry_s, session.client_id.as_str()),
         (None, "old")
     );
+    assert_eq!(session.owner, None);
     let subscription = session.subscriptions[&"a/#".parse().unwrap()];
     assert_eq!(subscription.options.qos, Qos::AtLeastOnce);
     let message = &session.queue[&9];
@@ -72,6 +73,15 @@ fn what_is_put_is_read_back() {
             client_id: "c",
         },
     );
+    let owner = |user: Option<&str>| Owner {
+        user: user.map(Box::from),
+        host: "10.0.0.7".into(),
+    };
+    for user in [Some("acme/ann"), None] {
+        let owner = &owner(user);
+        put(&mut recovered, Change::Owned { session: 1, owner });
+        assert_eq!(recovered.sessions[&1].owner.as_ref(), Some(owner));
+    }
     let (qos, retain, identifiers) = (Qos::ExactlyOnce, true, [3, 70_000].as_slice());
     let (session, number, message) = (1, 4, &message);
     put(

@@ -10,7 +10,7 @@ use super::{Delivered, Output, Session, Standing, Terms};
 use crate::codec::Outgoing;
 use crate::config::MqttConfig;
 use crate::message::{Message, Qos};
-use crate::outbox::{Outbox, Queued, bytes_max};
+use crate::outbox::{Filled, Outbox, Queued, bytes_max};
 use crate::reason::ReasonCode;
 use crate::route::{Grant, Picks};
 use crate::store::Store;
@@ -88,11 +88,11 @@ impl Session {
         }
     }
 
-    /// Whether its client may see messages of a topic. One that is away was asked when it
-    /// subscribed, and is asked again when it is back.
+    /// Whether its client may see messages of a topic; of one that is away, whether its owner may.
     pub(crate) fn may_receive(&self, topic: &str) -> bool {
         let state = self.state.lock();
-        let pass = state.link.as_ref().map(|link| link.pass.clone());
+        let pass = state.link.as_ref().map(|link| &link.pass);
+        let pass = pass.or(state.away.as_ref()).cloned();
         drop(state);
         pass.is_none_or(|pass| pass.may_receive(topic))
     }
@@ -135,10 +135,9 @@ impl Session {
             return Output::Gone;
         }
         let filled = state.fill(terms.config, terms.store, self.key, terms.now);
-        terms.sent += filled.sent;
-        terms.dropped += filled.dropped;
+        terms.count(&filled);
         if state.out.is_empty() {
-            if let Some(error) = filled.refused {
+            if let Some(error) = filled.stopped {
                 return Output::Refused(error);
             }
             state.lagging &= !state.queue.is_empty();
@@ -286,9 +285,16 @@ impl Session {
         state.enqueue(queued);
         if connected {
             let filled = state.fill(terms.config, terms.store, self.key, terms.now);
-            terms.sent += filled.sent;
-            terms.dropped += filled.dropped;
+            terms.count(&filled);
         }
         Ok(true)
+    }
+}
+
+impl Terms<'_> {
+    fn count(&mut self, filled: &Filled) {
+        self.sent += filled.sent;
+        self.dropped += filled.dropped;
+        self.refused += filled.refused;
     }
 }

@@ -47,7 +47,7 @@ impl Administration for AsCaller {
         changes: Vec<ConfigChange>,
         is_check: bool,
     ) -> Result<(), StreamsError> {
-        self.caller.check_cluster(Operation::AlterConfigs)?;
+        self.caller.check_of_all(Operation::AlterConfigs)?;
         self.store.alter_broker(broker, changes, is_check).await
     }
 
@@ -65,13 +65,13 @@ impl Administration for AsCaller {
     }
 
     async fn acls(&self, filter: &AclFilter) -> Result<Vec<Acl>, StreamsError> {
-        self.caller.check_cluster(Operation::Describe)?;
+        self.caller.check_of_all(Operation::Describe)?;
         let snapshot = self.caller.access.snapshot();
         Ok(snapshot.acls(&of_kafka(filter)).cloned().collect())
     }
 
     async fn add_acls(&self, acls: Vec<Acl>) -> Result<(), StreamsError> {
-        self.caller.check_cluster(Operation::Alter)?;
+        self.caller.check_of_all(Operation::Alter)?;
         if acls.iter().any(|acl| !acl.resource_type.is_kafkas()) {
             return Err(StreamsError::Unsupported(
                 "ACLs on MQTT topics by Kafka's ways (the management API keeps them)",
@@ -82,7 +82,7 @@ impl Administration for AsCaller {
     }
 
     async fn remove_acls(&self, filter: &AclFilter) -> Result<Vec<Acl>, StreamsError> {
-        self.caller.check_cluster(Operation::Alter)?;
+        self.caller.check_of_all(Operation::Alter)?;
         let (access, filter) = (Arc::clone(&self.caller.access), of_kafka(filter));
         let removed = blocking(move || access.remove_acls(&[filter])).await?;
         Ok(removed.into_iter().flatten().collect())

@@ -5,7 +5,7 @@
 
 use std::time::Duration;
 
-use access::{InFlight, Operation, ResourceType, Spending, Spent};
+use access::{InFlight, OfCaller, Operation, ResourceType, Spending, Spent};
 use base::{Clock, SystemClock, TenantId};
 
 use super::Caller;
@@ -28,7 +28,7 @@ impl Caller {
             true => Spending::In,
             false => Spending::Out,
         };
-        let payer = Payer::of_caller(&self.access, &self.principal);
+        let payer = self.payer();
         payer.map_or(Duration::ZERO, |payer| payer.hold(SystemClock.now(), way))
     }
 
@@ -38,7 +38,7 @@ impl Caller {
     /// # Errors
     /// [`StreamsError::ForeignTenant`].
     pub fn check_tenant(&self, claimed: &str, protocol: &'static str) -> Result<(), StreamsError> {
-        match Payer::of_caller(&self.access, &self.principal) {
+        match self.payer() {
             Some(payer) if payer.tenant().as_str() != claimed => {
                 let from = self.from(protocol);
                 Err(payer.refuse(&from, claimed, "a request names another tenant"))
@@ -53,7 +53,7 @@ impl Caller {
             return Ok(Admitted::default());
         }
         let mut admitted: Vec<(Payer, Spent, Option<InFlight>)> = Vec::new();
-        let member = Payer::of_caller(&self.access, &self.principal);
+        let member = self.payer();
         for batch in batches {
             let of_topic = || Payer::of_topic(&self.access, batch.topic.wire_name());
             // What a part of the process writes for a tenant names it.
@@ -101,7 +101,7 @@ impl Caller {
 
     /// Waits until the caller's tenant may read.
     pub(super) async fn hold_reads(&self) -> Result<(), StreamsError> {
-        match Payer::of_caller(&self.access, &self.principal) {
+        match self.payer() {
             Some(payer) => hold(&payer, Spending::Out).await,
             None => Ok(()),
         }
@@ -109,7 +109,7 @@ impl Caller {
 
     /// Counts records that the caller has read.
     pub(super) fn charge_reads(&self, records: &[ConsumedRecord]) {
-        if let Some(payer) = Payer::of_caller(&self.access, &self.principal) {
+        if let Some(payer) = self.payer() {
             let of = |record: &ConsumedRecord| {
                 let (key, value) = (record.key.as_ref(), record.value.as_ref());
                 bytes_of(
@@ -129,8 +129,7 @@ impl Caller {
             return None;
         }
         let snapshot = self.access.snapshot();
-        let only = snapshot.only_of(&self.policy, &self.principal, topic.wire_name());
-        only.cloned()
+        snapshot.only_of(&self.policy, &self.principal, topic.wire_name())
     }
 
     /// Leaves out the records of other tenants that share a topic with the caller's.
@@ -157,6 +156,23 @@ impl Caller {
     pub fn is_held_to_tenant(&self) -> bool {
         let is_free = self.is_service || self.policy.super_users.contains(&self.principal);
         !is_free && self.tenant().is_some()
+    }
+
+    /// Refuses whoever belongs to a tenant that is not kept, and keeps that they asked for `what`.
+    ///
+    /// # Errors
+    /// The tenant's name.
+    pub fn check_kept(&self, what: &str) -> Result<(), TenantId> {
+        let snapshot = self.access.snapshot();
+        match snapshot.tenant_of(Some(&self.policy), &self.principal) {
+            Some(OfCaller::Unknown(tenant)) => {
+                if let Some(payer) = self.payer() {
+                    payer.refuse(&self.from(REST), what, "the caller's tenant is not kept");
+                }
+                Err(tenant)
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Whether something is by its name another tenant's than the caller's.
@@ -187,11 +203,20 @@ impl Caller {
 
     /// Keeps a refusal, if it was because something is another tenant's.
     pub(super) fn note_foreign(&self, operation: Operation, kind: ResourceType, name: &str) {
-        if self.is_foreign(operation, kind, name)
-            && let Some(payer) = Payer::of_caller(&self.access, &self.principal)
-        {
+        if self.is_foreign(operation, kind, name) {
+            self.note_refused(kind, name);
+        }
+    }
+
+    /// Keeps that something was refused that is another tenant's, or all tenants' together.
+    pub fn note_refused(&self, kind: ResourceType, name: &str) {
+        if let Some(payer) = self.payer() {
             payer.refuse_foreign(&self.from(REST), kind, name);
         }
+    }
+
+    fn payer(&self) -> Option<Payer> {
+        Payer::of_caller(&self.access, Some(&self.policy), &self.principal)
     }
 
     fn from(&self, protocol: &'static str) -> Origin<'_> {

@@ -149,7 +149,7 @@ fn judged(call: &Call, operation: Operation) -> Result<std::sync::Arc<Access>, R
         let reason = "this listener follows no ACLs: set streams.authorization = \"acl\"";
         return Err(Refusal::of(ResponseError::SecurityDisabled, reason));
     }
-    if !call.may_cluster(operation) {
+    if !call.may_of_all(operation) {
         let code = ResponseError::ClusterAuthorizationFailed;
         return Err(Refusal::of(code, "not allowed"));
     }

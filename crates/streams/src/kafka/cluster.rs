@@ -171,6 +171,10 @@ pub(super) fn describe_log_dirs(call: Call) -> Result<Reply, Ending> {
     let mut topics = Vec::new();
     for topic in streams.topics_snapshot() {
         let name = TopicName(owned(topic.name().wire_name()));
+        let (describe, kind) = (Operation::Describe, ResourceType::Topic);
+        if call.context.is_foreign(describe, kind, &name) {
+            continue;
+        }
         let wanted = match &asked {
             None => None,
             Some(asked) => match asked.get(&name) {
@@ -205,7 +209,7 @@ pub(super) fn describe_log_dirs(call: Call) -> Result<Reply, Ending> {
 /// Elects nobody: the only node leads.
 pub(super) fn elect_leaders(call: Call) -> Result<Reply, Ending> {
     let request: ElectLeadersRequest = call.decode("ElectLeaders")?;
-    if !call.may_cluster(Operation::Alter) {
+    if !call.may_of_all(Operation::Alter) {
         return call.now(&refused_election(&call, request));
     }
     let mut results = Vec::new();
@@ -248,7 +252,7 @@ pub(super) fn list_partition_reassignments(call: Call) -> Result<Reply, Ending> 
 /// Takes assignments to this node, which change nothing, and refuses all others.
 pub(super) fn alter_partition_reassignments(call: Call) -> Result<Reply, Ending> {
     let request: AlterPartitionReassignmentsRequest = call.decode("AlterPartitionReassignments")?;
-    if !call.may_cluster(Operation::Alter) {
+    if !call.may_of_all(Operation::Alter) {
         let body = AlterPartitionReassignmentsResponse::default().with_error_code(NOT_ALLOWED);
         return call.now(&body);
     }

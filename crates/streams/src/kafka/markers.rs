@@ -21,8 +21,7 @@ use crate::{StreamsError, TopicName};
 /// Writes the markers; they are durable when the answer says so.
 pub(super) fn write_txn_markers(call: Call) -> Result<Reply, Ending> {
     let request: WriteTxnMarkersRequest = call.decode("WriteTxnMarkers")?;
-    let is_allowed =
-        call.may_cluster(Operation::ClusterAction) || call.may_cluster(Operation::Alter);
+    let is_allowed = call.may_of_all(Operation::ClusterAction) || call.may_of_all(Operation::Alter);
     Reply::later(async move {
         let mut results = Vec::with_capacity(request.markers.len());
         for asked in request.markers {

@@ -292,7 +292,7 @@ async fn create(
     asked: Option<WireName>,
     name: &TopicName,
 ) -> MetadataResponseTopic {
-    if !call.may_cluster(Operation::Create) && !call.may_topic(Operation::Create, name) {
+    if !call.may_create(name) {
         return refused(asked, ResponseError::TopicAuthorizationFailed.code());
     }
     match call.context.streams().topic_or_create(name).await {

@@ -24,7 +24,7 @@ use super::topics::Refusal;
 pub(super) fn describe(call: Call) -> Result<Reply, Ending> {
     let request: DescribeClientQuotasRequest = call.decode("DescribeClientQuotas")?;
     let entries = match (
-        call.may_cluster(Operation::DescribeConfigs),
+        call.may_of_all(Operation::DescribeConfigs),
         access_of(&call),
     ) {
         (false, _) => Err(not_allowed()),
@@ -58,7 +58,7 @@ pub(super) fn describe(call: Call) -> Result<Reply, Ending> {
 /// Sets and removes quotas; each entity stands or fails alone, durable when answered.
 pub(super) fn alter(call: Call) -> Result<Reply, Ending> {
     let request: AlterClientQuotasRequest = call.decode("AlterClientQuotas")?;
-    let may = call.may_cluster(Operation::AlterConfigs);
+    let may = call.may_of_all(Operation::AlterConfigs);
     Reply::later(async move {
         let mut entries = Vec::with_capacity(request.entries.len());
         for asked in request.entries {

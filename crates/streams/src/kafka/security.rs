@@ -241,8 +241,7 @@ impl Call {
         let none = Policy::default();
         let policy = security.authorization.as_ref().unwrap_or(&none);
         let snapshot = access.snapshot();
-        let only = snapshot.only_of(policy, context.session.principal(), topic.wire_name());
-        only.cloned()
+        snapshot.only_of(policy, context.session.principal(), topic.wire_name())
     }
 
     /// Whether the caller may do `operation` to a topic.
@@ -283,6 +282,37 @@ impl Call {
     /// Whether the caller may do `operation` to the cluster.
     pub(super) fn may_cluster(&self, operation: Operation) -> bool {
         self.may(operation, ResourceType::Cluster, CLUSTER)
+    }
+
+    /// As [`Call::may_cluster`], of what is all tenants' together, such as users and ACLs: it is none
+    /// of a member's.
+    pub(super) fn may_of_all(&self, operation: Operation) -> bool {
+        if !self.may_cluster(operation) {
+            return false;
+        }
+        let is_held = self.context.is_held_to_tenant();
+        if is_held {
+            self.context.note_refused(ResourceType::Cluster, CLUSTER);
+        }
+        !is_held
+    }
+
+    /// Whether the caller may create a topic.
+    pub(super) fn may_create(&self, name: &TopicName) -> bool {
+        let (create, kind) = (Operation::Create, ResourceType::Topic);
+        let is_foreign = self.context.is_foreign(create, kind, name.wire_name());
+        !is_foreign && self.may_cluster(create) || self.may_topic(create, name)
+    }
+
+    /// As [`Call::may_create`], by the name that the client wrote.
+    pub(super) fn may_create_named(&self, name: &str) -> bool {
+        match name.parse::<TopicName>() {
+            Ok(name) => self.may_create(&name),
+            Err(_) => {
+                let create = Operation::Create;
+                self.may_cluster(create) || self.may(create, ResourceType::Topic, name)
+            }
+        }
     }
 
     /// Whether the caller may do `operation` to some topic, whatever its name.

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use access::{InFlight, Operation, ResourceType, Spending, Spent, TenantBound};
+use access::{InFlight, Operation, ResourceType, Snapshot, Spending, Spent, TenantBound};
 use bytes::Bytes;
 
 use super::Context;
@@ -33,7 +33,8 @@ impl Context {
     /// The tenant that the client belongs to, with what bounds it.
     fn payer(&self) -> Option<Payer> {
         let access = self.shared.security.access.as_ref()?;
-        Payer::of_caller(access, self.session.principal())
+        let policy = self.shared.security.authorization.as_ref();
+        Payer::of_caller(access, policy, self.session.principal())
     }
 
     /// Whether any tenant is kept.
@@ -97,23 +98,38 @@ impl Context {
     /// Whether something is another tenant's than the client's; ACLs, where they are followed, ask
     /// themselves.
     pub(super) fn is_foreign(&self, operation: Operation, kind: ResourceType, name: &str) -> bool {
-        if !self.has_tenants() {
-            return false;
-        }
-        let Some(access) = &self.shared.security.access else {
-            return false;
-        };
         let principal = self.session.principal();
-        access
-            .snapshot()
-            .is_foreign(principal, operation, kind, name)
+        let is_foreign = |of: &Snapshot| of.is_foreign(principal, operation, kind, name);
+        self.held_by().is_some_and(|snapshot| is_foreign(&snapshot))
+    }
+
+    /// Whether the client belongs to a tenant and is no super user.
+    pub(super) fn is_held_to_tenant(&self) -> bool {
+        let principal = self.session.principal();
+        let is_member = |of: &Snapshot| of.tenant_of(None, principal).is_some();
+        self.held_by().is_some_and(|snapshot| is_member(&snapshot))
+    }
+
+    /// What says to whom the client belongs; none for super users, and where no tenant is kept.
+    fn held_by(&self) -> Option<Arc<Snapshot>> {
+        let security = &self.shared.security;
+        let access = security.access.as_ref().filter(|it| it.has_tenants())?;
+        let principal = self.session.principal();
+        let policy = security.authorization.as_ref();
+        let is_super = policy.is_some_and(|policy| policy.super_users.contains(principal));
+        (!is_super).then(|| access.snapshot())
     }
 
     /// Keeps a refusal, if it was because something is another tenant's.
     pub(super) fn note_foreign(&self, operation: Operation, kind: ResourceType, name: &str) {
-        if self.is_foreign(operation, kind, name)
-            && let Some(payer) = self.payer()
-        {
+        if self.is_foreign(operation, kind, name) {
+            self.note_refused(kind, name);
+        }
+    }
+
+    /// Keeps that something was refused that is another tenant's, or all tenants' together.
+    pub(super) fn note_refused(&self, kind: ResourceType, name: &str) {
+        if let Some(payer) = self.payer() {
             payer.refuse_foreign(&self.from(), kind, name);
         }
     }

@@ -44,9 +44,9 @@ pub(super) fn create_topics(call: Call) -> Result<Reply, Ending> {
     Reply::later(async move {
         let mut begun = Vec::with_capacity(request.topics.len());
         for topic in request.topics {
-            let created = if !call.may_cluster(Operation::Create)
-                && !call.may_topic_named(Operation::Create, &topic.name)
-            {
+            let created = if !call.may_create_named(&topic.name) {
+                call.context
+                    .note_foreign_topic(Operation::Create, &topic.name);
                 let code = ResponseError::TopicAuthorizationFailed;
                 Err(Refusal::of(code, "not allowed to create it"))
             } else if twice.contains(&topic.name) {

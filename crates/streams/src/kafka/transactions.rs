@@ -103,7 +103,7 @@ pub(super) fn add_partitions_to_txn(call: Call) -> Result<Reply, Ending> {
                 AddPartitionsToTxnResponse::default().with_results_by_topic_v3_and_below(results);
             return call.answer(&body);
         }
-        if !call.may_cluster(Operation::ClusterAction) {
+        if !call.may_of_all(Operation::ClusterAction) {
             let code = ResponseError::ClusterAuthorizationFailed.code();
             return call.answer(&AddPartitionsToTxnResponse::default().with_error_code(code));
         }

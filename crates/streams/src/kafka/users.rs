@@ -23,7 +23,7 @@ use super::topics::Refusal;
 pub(super) fn describe_credentials(call: Call) -> Result<Reply, Ending> {
     let request: DescribeUserScramCredentialsRequest =
         call.decode("DescribeUserScramCredentials")?;
-    let access = match (call.may_cluster(Operation::Describe), access_of(&call)) {
+    let access = match (call.may_of_all(Operation::Describe), access_of(&call)) {
         (true, Some(access)) => access,
         (may, _) => {
             let refusal = refusal_of(may);
@@ -120,7 +120,7 @@ pub(super) fn alter_credentials(call: Call) -> Result<Reply, Ending> {
             (Err(_), _) => {}
         }
     }
-    let may = call.may_cluster(Operation::Alter);
+    let may = call.may_of_all(Operation::Alter);
     Reply::later(async move {
         let mut results = Vec::with_capacity(users.len());
         for (name, changes) in users {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use access::{
-    Access, InFlight, OfTopic, Principal, ResourceType, Spending, Spent, TENANT_HEADERS,
+    Access, InFlight, OfTopic, Policy, Principal, ResourceType, Spending, Spent, TENANT_HEADERS,
     TenantAccount, TenantQuotas, TenantRefusal,
 };
 use base::{TenantId, UnixMillis};
@@ -22,12 +22,12 @@ pub(crate) struct Payer {
 }
 
 impl Payer {
-    /// The tenant that a caller belongs to.
-    pub fn of_caller(access: &Access, caller: &Principal) -> Option<Self> {
+    /// The tenant that a caller belongs to, see [`access::Snapshot::tenant_of`].
+    pub fn of_caller(access: &Access, policy: Option<&Policy>, caller: &Principal) -> Option<Self> {
         if !access.has_tenants() {
             return None;
         }
-        let (account, quotas) = access.account_of(caller)?;
+        let (account, quotas) = access.account_of(policy, caller)?;
         Some(Payer { account, quotas })
     }
 
@@ -119,11 +119,12 @@ impl Payer {
         Ok(())
     }
 
-    /// Notes that the caller asked for something of another tenant.
+    /// Notes that the caller asked for something of another tenant, or of all of them.
     pub fn refuse_foreign(&self, from: &Origin<'_>, kind: ResourceType, name: &str) {
         let what = match kind {
             ResourceType::Group => "a group of another tenant",
             ResourceType::TransactionalId => "a transactional id of another tenant",
+            ResourceType::Cluster => "what is all tenants' together",
             _ => "a topic of another tenant",
         };
         self.refuse(from, name, what);
@@ -171,7 +172,7 @@ mod tests {
         access
             .set_tenant(&"diku".parse().unwrap(), &change)
             .unwrap();
-        Payer::of_caller(&access, &Principal::user("ann")).unwrap()
+        Payer::of_caller(&access, None, &Principal::user("ann")).unwrap()
     }
 
     #[test]

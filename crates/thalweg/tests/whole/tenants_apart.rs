@@ -289,6 +289,86 @@ fn a_tenants_groups_and_mqtt_topics_are_its_own_by_their_names() {
     }
 }
 
+#[test]
+fn for_a_member_that_is_away_nothing_of_another_tenant_waits() {
+    let dir = folder();
+    let house = House::start_with(dir.path(), &["--set", "mqtt.security.logins=true"]);
+    let keeper = |who: &str, more: &[&str]| {
+        let mut subscribe = house.mosquitto("mosquitto_sub", who);
+        subscribe.args(["-i", "keeper", "-c", "-t", "#", "-q", "1", "-v"]);
+        let told = subscribe.args(more).output().unwrap();
+        text(&told.stdout)
+    };
+    keeper("ann", &["-E"]);
+    for topic in ["beta/up", "plant"] {
+        let mut publish = house.mosquitto("mosquitto_pub", "bob");
+        succeed(publish.args(["-t", topic, "-m", SECRET, "-q", "1"]));
+    }
+    assert_eq!(keeper("bob", &["-W", "5", "-C", "1"]), "");
+    let seen = keeper("ann", &["-W", "5", "-C", "2"]);
+    assert_eq!(seen, format!("plant {SECRET}\n"));
+}
+
+#[test]
+fn what_all_tenants_have_together_is_no_members() {
+    let dir = folder();
+    let house = House::start(dir.path());
+    let acls = format!("/v3/clusters/{}/acls", cluster_of(&house));
+    let (status, told) = house.call("ann", "rest", &acls, None);
+    assert_eq!(status, 403, "{told}");
+    let (status, told) = house.call("admin", "rest", &acls, None);
+    assert_eq!(status, 200, "{told}");
+    let acl = json!({
+        "resource_type": "TOPIC", "resource_name": "*", "pattern_type": "LITERAL",
+        "principal": "User:bob", "host": "*", "operation": "ALL", "permission": "DENY",
+    });
+    let acl = acl.to_string();
+    assert_eq!(house.try_to("ann", "POST", "rest", &acls, &acl), 403);
+    for path in [
+        "/api/v1/agents",
+        "/api/v1/audit",
+        "/api/v1/operations",
+        "/api/v1/users",
+        "/efm/api/events",
+    ] {
+        let (status, told) = house.raw("ann", "management", path);
+        assert_eq!(status, 403, "{path}: {told}");
+        assert_eq!(house.raw("admin", "management", path).0, 200, "{path}");
+    }
+}
+
+#[test]
+fn who_belongs_to_a_removed_tenant_is_let_to_nothing_that_is_anybodys() {
+    let dir = folder();
+    let house = House::start(dir.path());
+    let (acme, beta) = ("env.ns.acme.ORDERS", "env.ns.beta.ORDERS");
+    for topic in [acme, beta, "orders"] {
+        house.admin(&["topics", "create", topic]);
+    }
+    house.admin(&["tenants", "remove", "acme"]);
+    for (topic, is_open) in [(acme, false), (beta, false), ("orders", true)] {
+        let record = json!({"records": [{"value": 1}]});
+        let (status, told) = house.call("ann", "rest", &format!("/topics/{topic}"), Some(record));
+        assert_eq!(status == 200, is_open, "{topic}: {told}");
+        let read = house.kcat("ann", &whole_topic(topic)).output().unwrap();
+        assert_eq!(read.status.success(), is_open, "{topic}");
+    }
+    for path in [
+        "/api/v1/tenants/acme",
+        "/api/v1/imports?tenant=acme",
+        "/api/v1/search?tenant=beta&q=history",
+        "/api/v1/topics",
+        "/api/v1/agents",
+    ] {
+        let (status, told) = house.raw("ann", "management", path);
+        assert_eq!(status, 403, "{path}: {told}");
+    }
+    // What has its name is not bob's either.
+    let record = json!({"records": [{"value": 1}]});
+    let (status, _) = house.call("bob", "rest", &format!("/topics/{acme}"), Some(record));
+    assert_eq!(status, 403);
+}
+
 /// A change that somebody of acme could try: method, role, path and body.
 fn tried(rng: &mut Rng, names: &Names, cluster: &str) -> (String, &'static str, String, String) {
     let mut one = |of: &[&str]| of[rng.below(of.len() as u64) as usize].to_owned();

@@ -30,25 +30,76 @@ async fn house(settings: &str) -> House {
         let changes = PasswordForm::changes(&forms, user, "pencil", 4_096).unwrap();
         access.alter_users(&changes).unwrap();
     }
+    let data = Arc::new(tempfile::tempdir().unwrap());
+    House {
+        running: running(&access, settings, data).await,
+        access,
+        _dir: dir,
+    }
+}
+
+/// A server on `data` whose clients are those of `access`.
+async fn running(access: &Arc<Access>, settings: &str, data: Arc<TempDir>) -> Running {
     let config: MqttConfig = serde_json::from_str(settings).unwrap();
     let clock = Arc::new(SystemClock);
     let settings = config.guard().unwrap();
     let guard = Arc::new(Guard::new(access.clone(), None, settings, clock.clone()));
-    let data = Arc::new(tempfile::tempdir().unwrap());
     let server = Server::open_guarded(data.path(), config, clock, guard.clone()).unwrap();
     tokio::spawn({
         let server = server.clone();
         async move { guard.keep_told(server).await }
     });
-    let running = Running::serve(data, server, Door::default()).await;
-    House {
-        access,
-        running,
-        _dir: dir,
-    }
+    Running::serve(data, server, Door::default()).await
 }
 
 impl House {
+    /// The same users and sessions after a restart.
+    async fn restart(self, settings: &str) -> House {
+        let data = self.running.stop().await;
+        House {
+            running: running(&self.access, settings, data).await,
+            ..self
+        }
+    }
+
+    /// Keeps tenants acme and beta, of ann and of bob.
+    fn keep_tenants(&self) {
+        for (tenant, member) in [("acme", "User:ann"), ("beta", "User:bob")] {
+            let change = serde_json::json!({"members": [member]});
+            let change = serde_json::from_value(change).unwrap();
+            self.access
+                .set_tenant(&tenant.parse().unwrap(), &change)
+                .unwrap();
+        }
+    }
+
+    /// A client whose session is kept; both bytes of its CONNACK.
+    async fn back(&self, id: &str, user: &str) -> (Client, Vec<u8>) {
+        let mut client = Client::open(self.running.port).await;
+        let mut connect = login(id, user, "pencil");
+        // The flags without that of a clean session.
+        connect[9] = 0xc0;
+        client.send(&connect).await;
+        let (kind, body) = client.packet().await;
+        assert_eq!(kind, 0x20);
+        (client, body)
+    }
+
+    /// Somebody's messages of QoS 1 to these topics, acknowledged.
+    async fn publish(&self, user: &str, topics: &[&str]) {
+        let (mut client, code) = self.enter("publisher", user, "pencil").await;
+        assert_eq!(code, 0);
+        for (id, topic) in (1..).zip(topics) {
+            client.send(&publish(topic, b"", 1, false, id)).await;
+            assert_eq!(client.packet().await, (0x40, id.to_be_bytes().to_vec()));
+        }
+    }
+
+    fn queued(&self, id: &str) -> u64 {
+        let clients = self.running.server.clients();
+        clients.iter().find(|of| of.client_id == id).unwrap().queued
+    }
+
     fn allow(&self, user: &str, operation: Operation, name: &str) {
         self.acl(Permission::Allow, user, operation, name);
     }
@@ -201,5 +252,79 @@ async fn a_client_id_is_its_users_while_the_session_lives() {
     })
     .await;
     assert_eq!(house.enter("dev1", "bob", "pencil").await.1, 0);
+    house.running.stop().await;
+}
+
+const LOGINS: &str = r#"{"security": {"logins": true}}"#;
+
+#[tokio::test]
+async fn for_a_tenants_client_that_is_away_nothing_of_others_waits_also_after_a_restart() {
+    let house = house(LOGINS).await;
+    house.keep_tenants();
+    let (mut ann, _) = house.back("keeper", "ann").await;
+    ann.subscribe("#", 1).await;
+    ann.leave().await;
+    let topics = ["beta/secret", "beta", "plant"];
+    house.publish("bob", &topics).await;
+    assert_eq!(house.queued("keeper"), 1);
+    let house = house.restart(LOGINS).await;
+    house.publish("bob", &topics).await;
+    assert_eq!(house.queued("keeper"), 2);
+    // Nobody else gets at it: not by its name, and not by a clean session.
+    assert_eq!(house.back("keeper", "bob").await.1, [0, 2]);
+    assert_eq!(house.enter("keeper", "bob", "pencil").await.1, 2);
+    let (mut ann, told) = house.back("keeper", "ann").await;
+    assert_eq!(told, [1, 0]);
+    for _ in 0..2 {
+        assert_eq!(ann.message().await.0, "plant");
+    }
+    ann.expect_nothing().await;
+    assert_eq!(house.running.server.stats().refused_total, 0);
+    house.running.stop().await;
+}
+
+#[tokio::test]
+async fn what_the_acls_deny_does_not_wait_and_what_waited_is_judged_again() {
+    let house = house(JUDGED).await;
+    house.allow("bob", Operation::Write, "#");
+    house.allow("ann", Operation::Read, "up/#");
+    house.acl(Permission::Deny, "ann", Operation::Read, "up/secret");
+    let (mut ann, _) = house.back("keeper", "ann").await;
+    ann.subscribe("up/#", 1).await;
+    ann.leave().await;
+    house
+        .publish("bob", &["up/secret", "up/1", "up/2", "up/3"])
+        .await;
+    assert_eq!(house.queued("keeper"), 3);
+    // One is under way when its reader goes.
+    let (mut ann, _) = house.back("keeper", "ann").await;
+    assert_eq!(ann.message().await.0, "up/1");
+    ann.leave().await;
+    for topic in ["up/1", "up/2"] {
+        house.acl(Permission::Deny, "ann", Operation::Read, topic);
+    }
+    let house = house.restart(JUDGED).await;
+    let refused = house.running.server.stats().refused_total;
+    let (mut ann, _) = house.back("keeper", "ann").await;
+    assert_eq!(ann.message().await.0, "up/3");
+    ann.expect_nothing().await;
+    let stats = house.running.server.stats();
+    assert_eq!((stats.refused_total - refused, stats.dropped_total), (2, 0));
+    house.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_group_gives_a_tenants_messages_to_a_member_who_may_have_them() {
+    let house = house(LOGINS).await;
+    house.keep_tenants();
+    for (id, user) in [("of-ann", "ann"), ("of-bob", "bob")] {
+        let (mut client, _) = house.back(id, user).await;
+        client.subscribe("$share/g/#", 1).await;
+        client.leave().await;
+    }
+    house
+        .publish("bob", &["beta/1", "beta/2", "beta/3", "beta/4"])
+        .await;
+    assert_eq!((house.queued("of-ann"), house.queued("of-bob")), (0, 4));
     house.running.stop().await;
 }

@@ -6,21 +6,25 @@ use std::time::{Duration, Instant};
 use access::{Access, Credential, Mechanism, Policy, ScramHash, TenantChange, UserChange};
 use base::UnixMillis;
 use bytes::Bytes;
+use kafka_protocol::messages::alter_client_quotas_request::EntryData as QuotaChange;
+use kafka_protocol::messages::create_topics_request::CreatableTopic;
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
 };
 use kafka_protocol::messages::{
-    ConsumerGroupHeartbeatRequest, DeleteGroupsRequest, DescribeGroupsRequest,
-    FindCoordinatorRequest, InitProducerIdRequest, JoinGroupRequest, LeaveGroupRequest,
-    ListGroupsRequest, MetadataRequest, OffsetCommitRequest, OffsetFetchRequest, ProduceRequest,
-    SyncGroupRequest, TransactionalId,
+    AlterClientQuotasRequest, AlterPartitionReassignmentsRequest, ConsumerGroupHeartbeatRequest,
+    CreateTopicsRequest, DeleteAclsRequest, DeleteGroupsRequest, DescribeClientQuotasRequest,
+    DescribeClusterRequest, DescribeGroupsRequest, DescribeLogDirsRequest,
+    DescribeUserScramCredentialsRequest, FindCoordinatorRequest, InitProducerIdRequest,
+    JoinGroupRequest, LeaveGroupRequest, ListGroupsRequest, MetadataRequest, OffsetCommitRequest,
+    OffsetFetchRequest, ProduceRequest, SyncGroupRequest, TransactionalId,
 };
 use kafka_protocol::protocol::StrBytes;
 use serde_json::{Value, json};
 
 use super::super::{SaslSettings, Security};
-use super::access::{client, group, text};
+use super::access::{allow, any_acl, any_filter, client, group, removal, text};
 use super::client::{Client, Server, batch, fetch, fetched, metadata, produce, wire};
 use crate::BatchRecords;
 use crate::batch::BatchHeader;
@@ -293,6 +297,126 @@ async fn groups_and_transactional_ids_with_a_tenants_name_are_its_own() {
         assert_eq!(kept, expected);
         server.stop().await;
     }
+}
+
+/// The codes of everything that is all tenants' together.
+async fn of_all(client: &mut Client) -> Vec<(&'static str, i16)> {
+    let no_users = DescribeUserScramCredentialsRequest::default();
+    let change = AlterClientQuotasRequest::default().with_entries(vec![QuotaChange::default()]);
+    let filters = DeleteAclsRequest::default().with_filters(vec![any_filter()]);
+    let moves = AlterPartitionReassignmentsRequest::default();
+    let quotas = DescribeClientQuotasRequest::default();
+    vec![
+        ("acls", client.call(2, &any_acl()).await.error_code),
+        (
+            "create",
+            client.call(2, &allow(2, "t", 3)).await.results[0].error_code,
+        ),
+        (
+            "delete",
+            client.call(2, &filters).await.filter_results[0].error_code,
+        ),
+        ("users", client.call(0, &no_users).await.error_code),
+        (
+            "alter",
+            client.call(0, &removal("service")).await.results[0].error_code,
+        ),
+        ("quotas", client.call(1, &quotas).await.error_code),
+        ("bound", client.call(1, &change).await.entries[0].error_code),
+        ("moves", client.call(0, &moves).await.error_code),
+    ]
+}
+
+#[tokio::test]
+async fn what_is_all_tenants_together_is_no_members() {
+    let policy = Policy {
+        super_users: vec![access::Principal::user("amy")],
+        allow_if_no_acl: true,
+    };
+    for policy in [None, Some(policy)] {
+        let is_judged = policy.is_some();
+        let (server, access) = server(&two(), policy).await;
+        let mut service = of(&server, "service").await;
+        for topic in [ACME, BETA, "free"] {
+            service.call(9, &metadata(topic)).await;
+        }
+        let mut ann = of(&server, "ann").await;
+        for (what, code) in of_all(&mut ann).await {
+            assert_eq!(code, 31, "{what}, judged {is_judged}");
+        }
+        let kept = access.tenants().of(&"acme".parse().unwrap()).refusals();
+        assert_eq!(kept[0].what, "what is all tenants' together");
+        // The service is there still, with its password.
+        of(&server, "service").await;
+        let sizes = DescribeLogDirsRequest::default().with_topics(None);
+        let topics = async |client: &mut Client| {
+            let told = client.call(4, &sizes).await;
+            let names = told.results[0].topics.iter();
+            let names = names.map(|topic| topic.name.to_string());
+            let mut names: Vec<_> = names.filter(|name| !name.starts_with("__")).collect();
+            names.sort();
+            names
+        };
+        assert_eq!(topics(&mut ann).await, [ACME, "free"]);
+        assert_eq!(topics(&mut service).await, [ACME, BETA, "free"]);
+        // What clients need for their own work stays.
+        let cluster = ann.call(0, &DescribeClusterRequest::default()).await;
+        assert_eq!(cluster.error_code, 0);
+        let number = InitProducerIdRequest::default()
+            .with_transactional_id(None)
+            .with_transaction_timeout_ms(1_000);
+        assert_eq!(ann.call(4, &number).await.error_code, 0);
+        let create = CreateTopicsRequest::default().with_topics(
+            ["folio.Default.acme.NEW", "folio.Default.beta.NEW"]
+                .map(|name| {
+                    CreatableTopic::default()
+                        .with_name(wire(name))
+                        .with_num_partitions(1)
+                })
+                .map(|topic| topic.with_replication_factor(1))
+                .to_vec(),
+        );
+        let created = ann.call(5, &create).await;
+        let codes: Vec<i16> = created
+            .topics
+            .iter()
+            .map(|topic| topic.error_code)
+            .collect();
+        assert_eq!(codes, [0, 29]);
+        // A super user who belongs to one may do everything.
+        if is_judged {
+            let mut amy = of(&server, "amy").await;
+            for (what, code) in of_all(&mut amy).await {
+                assert_ne!(code, 31, "{what}");
+            }
+            assert_eq!(topics(&mut amy).await.len(), 4);
+        }
+        server.stop().await;
+    }
+}
+
+#[tokio::test]
+async fn who_belongs_to_a_removed_tenant_has_nothing_that_is_anybodys() {
+    let (server, access) = server(&two(), None).await;
+    let mut service = of(&server, "service").await;
+    for topic in [ACME, BETA, "free"] {
+        service.call(9, &metadata(topic)).await;
+    }
+    let mut ann = of(&server, "ann").await;
+    access.remove_tenant(&"acme".parse().unwrap()).unwrap();
+    for (topic, code) in [(ACME, 29), (BETA, 29), ("free", 0)] {
+        let request = produce(topic, 0, -1, batch(&["x"]));
+        assert_eq!(stored(&mut ann, &request).await, code, "{topic}");
+        assert_eq!(fetched(&ann.call(11, &fetch(topic, 0, 0, 1)).await).0, code);
+    }
+    // Neither may it speak for another one.
+    let forged = produce("free", 0, -1, headed("folio.tenantId", "beta"));
+    assert_eq!(stored(&mut ann, &forged).await, 29);
+    let mut bob = of(&server, "bob").await;
+    let request = produce(ACME, 0, -1, batch(&["x"]));
+    assert_eq!(stored(&mut bob, &request).await, 29);
+    assert_eq!(stored(&mut service, &request).await, 0);
+    server.stop().await;
 }
 
 /// Sends as fast as the server lets it until the time is over; answers the bytes that were taken.
