@@ -80,7 +80,11 @@ fn opc_is_signed_and_encrypted_by_each_policy_and_with_the_right_server_alone() 
     for name in ["server", "agent", "other"] {
         certificate(dir.path(), name);
     }
-    let policies = ["Basic256Sha256", "Aes128Sha256RsaOaep", "Aes256Sha256RsaPss"];
+    let policies = [
+        "Basic256Sha256",
+        "Aes128Sha256RsaOaep",
+        "Aes256Sha256RsaPss",
+    ];
     let servers = policies.map(|policy| {
         let port = dir.path().join(policy);
         let mut command = python("opc_server.py");
@@ -91,7 +95,9 @@ fn opc_is_signed_and_encrypted_by_each_policy_and_with_the_right_server_alone() 
         (port, Running::start(&mut command, &log))
     });
     let ports = [0, 1, 2].map(|at: usize| {
-        eventually("a server listens", || std::fs::read_to_string(&servers[at].0).ok())
+        eventually("a server listens", || {
+            std::fs::read_to_string(&servers[at].0).ok()
+        })
     });
     let flow = dir.path().join("flow.yml");
     std::fs::write(&flow, secured_flow(dir.path(), &ports)).unwrap();
@@ -114,7 +120,10 @@ fn opc_is_signed_and_encrypted_by_each_policy_and_with_the_right_server_alone() 
     eventually("a wrong password is refused", || {
         log().contains("BadUserAccessDenied").then_some(())
     });
-    assert!(!log().contains("not encrypted"), "no password went in the clear");
+    assert!(
+        !log().contains("not encrypted"),
+        "no password went in the clear"
+    );
     assert!(!log().contains("wrong-secret"));
     for name in ["not-meant", "wrong"] {
         assert_eq!(values(&dir.path().join(name)), BTreeMap::new(), "{name}");
@@ -150,7 +159,13 @@ fn secured_flow(dir: &Path, ports: &[String; 3]) -> String {
     let trusted = |name: &str| format!("Trusted server certificate path: {dir}/{name}.der");
     let login = |password: &str| format!("Username: admin\n    Password: {password}");
     let mut fetches: Vec<(String, usize, String)> = (0..3)
-        .map(|at| (format!("fetch-{at}"), at, format!("{own}\n    {}", trusted("server"))))
+        .map(|at| {
+            (
+                format!("fetch-{at}"),
+                at,
+                format!("{own}\n    {}", trusted("server")),
+            )
+        })
         .collect();
     fetches[2].2 += &format!("\n    {}", login("secret"));
     let sealed = format!("{}\n    {}", login("secret"), trusted("server"));

@@ -165,7 +165,12 @@ fn java_members_of_both_protocols_go_on_after_the_server_was_killed() {
         });
         let records: Vec<&String> = lines.iter().filter(|l| l.starts_with("record ")).collect();
         let distinct: BTreeSet<&&String> = records.iter().collect();
-        assert_eq!((records.len(), distinct.len()), (400, 400), "{}", members.group);
+        assert_eq!(
+            (records.len(), distinct.len()),
+            (400, 400),
+            "{}",
+            members.group
+        );
         let assigned = lines.iter().filter(|line| line.starts_with("assigned "));
         assert_eq!(assigned.count(), 1, "{} was shared anew", members.group);
     }
