@@ -390,9 +390,11 @@ impl Coordinator {
         let now = self.clock.now();
         for (name, kept) in self.ledger.kept() {
             let mut groups = self.groups.lock();
-            if groups.by_name.contains_key(&name) {
-                // Its members of this process were sooner.
-                self.ledger.keep(&name, Vec::new());
+            if let Some(entry) = groups.by_name.get(&name) {
+                if !entry.is_kept() {
+                    // Its members of this process were sooner.
+                    self.ledger.keep(&name, Vec::new());
+                }
                 continue;
             }
             let floor = self.ledger.standing(&name).map_or(0, |s| s.epoch);

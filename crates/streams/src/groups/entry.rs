@@ -292,6 +292,11 @@ impl Entry {
         }
     }
 
+    /// Whether what is kept of its members is of this process.
+    pub(super) fn is_kept(&self) -> bool {
+        self.kept.is_some()
+    }
+
     fn stillness(&self) -> Stillness {
         match &self.members {
             Members::Classic(group) => group.stillness(),
