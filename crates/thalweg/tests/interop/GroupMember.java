@@ -24,6 +24,9 @@ public class GroupMember {
         settings.put("group.id", args[2]);
         settings.put("auto.offset.reset", "earliest");
         settings.put("enable.auto.commit", "false");
+        // By default a client that finds no server starts anew from its bootstrap servers, takes
+        // its topics for changed, and joins again. Without that, joins are the server's doing.
+        settings.put("metadata.recovery.strategy", "none");
         if (args.length > 4 && args[4].equals("consumer")) {
             settings.put("group.protocol", "consumer");
         } else {
