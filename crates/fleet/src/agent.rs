@@ -271,7 +271,10 @@ impl Agent {
             .rev()
             .filter_map(|op| op.flow.as_deref());
         let is_wanted_again = newest.next().is_some_and(|newest| newest != desired);
-        match of_flow.next() {
+        let last = of_flow.next();
+        let before = u32::try_from(of_flow.count()).unwrap_or(u32::MAX);
+        let may_try_again = before < policy.failed_after_attempts.saturating_sub(1);
+        match last {
             None => FlowNeed::Update,
             Some(last) => match last.status {
                 OperationStatus::Cancelled => FlowNeed::Update,
@@ -284,9 +287,17 @@ impl Agent {
                 OperationStatus::Done
                     if self.flow.is_some()
                         && now.since(last.updated) >= policy.resend_after
-                        && of_flow.count() + 1 < policy.failed_after_attempts as usize =>
+                        && may_try_again =>
                 {
                     FlowNeed::Update
+                }
+                // What it could not have may be there later; what it was never given was refused here.
+                OperationStatus::Failed if last.attempts > 0 => {
+                    let wait = policy.resend_after.saturating_mul(1 << before.min(6));
+                    match may_try_again && now.since(last.updated) >= wait {
+                        true => FlowNeed::Update,
+                        false => FlowNeed::Nothing,
+                    }
                 }
                 _ => FlowNeed::Nothing,
             },
@@ -298,16 +309,23 @@ impl Agent {
         let Some(desired) = desired else {
             return FlowState::None;
         };
-        if self.flow.as_deref() == Some(desired) {
-            return FlowState::Deployed;
-        }
         let mut of_flow = self
             .operations
             .iter()
             .rev()
             .filter(|op| op.flow.as_deref() == Some(desired));
-        match of_flow.next() {
+        let last = of_flow.next();
+        // Java agents before 2.0 report a flow once they have heard of it, whether they took it or not.
+        let refused = |op: &FleetOperation| op.status == OperationStatus::Failed && op.acknowledged;
+        if self.flow.as_deref() == Some(desired) && !last.is_some_and(refused) {
+            return FlowState::Deployed;
+        }
+        match last {
             Some(last) if last.is_hopeless(policy) => FlowState::Failed,
+            // It tries again what has failed.
+            Some(last) if last.is_active() && of_flow.next().is_some_and(refused) => {
+                FlowState::Failed
+            }
             Some(last) if last.status == OperationStatus::Done && self.flow.is_none() => {
                 FlowState::Deployed
             }

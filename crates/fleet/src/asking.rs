@@ -172,7 +172,7 @@ impl Fleet {
                     registry.agents_of(name)
                 }
             };
-            let gone = registry.room_for_request()?;
+            let gone = registry.room_for_request(inner.clock.now())?;
             registry.keep_request(request.clone());
             (agents, gone)
         };
@@ -251,6 +251,7 @@ impl Fleet {
     /// [`FleetError::Unknown`], [`FleetError::Finished`], [`FleetError::NotStored`].
     pub(crate) async fn cancel(&self, id: &str) -> Result<OperationView, FleetError> {
         let inner = &self.inner;
+        inner.learn_of(id).await?;
         let generation = inner.registry.lock().cancel(inner.clock.now(), id)?;
         if !inner.settle(Some(generation)).await {
             return Err(FleetError::NotStored);
@@ -264,6 +265,10 @@ impl Fleet {
     /// [`FleetError::Unknown`], [`FleetError::NotStored`].
     pub(crate) async fn cancel_request(&self, id: &str) -> Result<usize, FleetError> {
         let inner = &self.inner;
+        if inner.store.is_shared() {
+            // Another node may have made some of them a moment ago.
+            inner.catch_up().await?;
+        }
         let operations = inner.registry.lock().operations_of_request(id);
         if operations.is_empty() {
             return Err(FleetError::Unknown {
@@ -304,6 +309,15 @@ impl Fleet {
         registry
             .operation(id)
             .map(|(agent, _)| agent.id.to_string())
+    }
+
+    /// The same, as another node may have it.
+    ///
+    /// # Errors
+    /// [`FleetError::Store`].
+    pub(crate) async fn owner_heard_of(&self, id: &str) -> Result<Option<String>, FleetError> {
+        self.inner.learn_of(id).await?;
+        Ok(self.owner_of(id))
     }
 
     /// What the agent described, as the JSON of its acknowledge; none when it described nothing.

@@ -31,17 +31,21 @@ impl Fleet {
     /// Whose bundle an operation asks for.
     ///
     /// # Errors
-    /// [`FleetError::Unknown`]: nobody asked for it, or not any more.
-    pub(crate) fn bundle_owner(&self, id: &str) -> Result<String, FleetError> {
-        let registry = self.inner.registry.lock();
+    /// [`FleetError::Unknown`]: nobody asked for it, or not any more; [`FleetError::Store`].
+    pub(crate) async fn bundle_owner(&self, id: &str) -> Result<String, FleetError> {
+        let inner = &self.inner;
+        inner.learn_of(id).await?;
+        let registry = inner.registry.lock();
         let (agent, operation) = registry
             .operation(id)
             .ok_or_else(|| unknown_operation(id))?;
         // An agent whose acknowledge overtook its file is late, not wrong.
-        let is_asked = matches!(
-            operation.status,
-            OperationStatus::Deployed | OperationStatus::Done | OperationStatus::TimedOut
-        );
+        let is_asked = match operation.status {
+            OperationStatus::Deployed | OperationStatus::Done | OperationStatus::TimedOut => true,
+            // Another node has handed it out, and has not told yet: nobody else knows its id.
+            OperationStatus::Queued => inner.store.is_shared(),
+            OperationStatus::Failed | OperationStatus::Cancelled => false,
+        };
         match operation.kind == OperationKind::Transfer && is_asked {
             true => Ok(agent.id.to_string()),
             false => Err(unknown_operation(id)),

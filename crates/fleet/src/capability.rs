@@ -174,9 +174,12 @@ impl<'m> Profile<'m> {
             .collect()
     }
 
-    /// Whether the agent is of a Java version from this one on.
+    /// Whether the agent is of a Java version from this one on; it cannot be told of Cloudera's, whose
+    /// versions have the year and month of their release in it, such as 2.24.08.0-19.
     pub fn is_java_since(&self, version: (u32, u32)) -> bool {
-        self.family() == Family::Java && self.version() >= version
+        let mut parts = self.said_version().split(['.', '-']).skip(2);
+        let is_dated = parts.next().is_some_and(|month| month.len() == 2) && parts.next().is_some();
+        self.family() == Family::Java && self.version() >= version && !is_dated
     }
 
     fn operands(&self, kind: &OperationKind) -> impl Iterator<Item = &'m str> {

@@ -23,8 +23,27 @@ use crate::flow::FlowShape;
 use crate::flow::check::Problem;
 use crate::flow::convert::{Bundles, convert};
 use crate::manifest::hex;
+use crate::registry::Registry;
 
 impl Fleet {
+    /// Whether a flow is for this agent: one of its class, one that it was told to fetch, or the one
+    /// that it runs.
+    ///
+    /// # Errors
+    /// [`FleetError::Store`].
+    pub(crate) async fn may_fetch_flow(&self, agent: &str, flow: &str) -> Result<bool, FleetError> {
+        let inner = &self.inner;
+        if inner.registry.lock().is_flow_for(agent, flow) {
+            return Ok(true);
+        }
+        if !inner.store.is_shared() {
+            return Ok(false);
+        }
+        // Another node may have told the agent a moment ago.
+        inner.catch_up().await?;
+        Ok(inner.registry.lock().is_flow_for(agent, flow))
+    }
+
     /// The text of a flow in the shape that this agent reads, with that shape and its digest;
     /// `accept` is the header of its request.
     ///
@@ -109,6 +128,21 @@ impl Fleet {
         let made = tokio::task::spawn_blocking(work).await;
         let made = made.map_err(|error| FleetError::Broken(error.to_string()))??;
         Ok((made.text, made.left_out))
+    }
+}
+
+impl Registry {
+    fn is_flow_for(&self, agent: &str, flow: &str) -> bool {
+        let Some(agent) = self.agents.get(agent) else {
+            return false;
+        };
+        let class = self.flows.get(flow).map(|flow| &flow.class);
+        (class.is_some() && class == agent.class.as_ref())
+            || agent.flow.as_deref() == Some(flow)
+            || agent
+                .operations
+                .iter()
+                .any(|op| op.flow.as_deref() == Some(flow))
     }
 }
 

@@ -125,6 +125,14 @@ pub enum FleetError {
         /// The resource.
         resource: String,
     },
+    /// A flow that is not for this agent; the agent's fault, or its class was changed meanwhile.
+    #[error("the flow {flow} is not for the agent '{agent}': publish it to its class")]
+    NotItsFlow {
+        /// Whose certificate was shown.
+        agent: String,
+        /// The flow.
+        flow: String,
+    },
     /// As many as may be are under way; the caller may try again.
     #[error("too many {what} are under way: try again")]
     Busy {

@@ -1,8 +1,9 @@
 //! What other nodes changed, read from the database about once a second.
 
 use std::sync::Arc;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
+use tokio::sync::Mutex;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
@@ -62,4 +63,25 @@ impl Inner {
         }
         Ok(())
     }
+
+    /// Hears of all that other nodes have done up to now; for many that ask at once it is read once.
+    pub(crate) async fn catch_up(&self) -> Result<(), FleetError> {
+        let asked = self.catching_up.asked.fetch_add(1, Ordering::AcqRel);
+        let mut answered = self.catching_up.answered.lock().await;
+        if *answered > asked {
+            return Ok(());
+        }
+        let all = self.catching_up.asked.load(Ordering::Acquire);
+        self.read_feed(false).await?;
+        *answered = all;
+        Ok(())
+    }
+}
+
+/// Who wants to know what other nodes have done.
+#[derive(Debug, Default)]
+pub(crate) struct CatchingUp {
+    asked: AtomicU64,
+    /// How many of these know it.
+    answered: Mutex<u64>,
 }

@@ -22,7 +22,7 @@ use crate::error::FleetError;
 use crate::events::alerts::Alerts;
 use crate::events::{self, Ages, Event, EventFilter, EventView};
 use crate::expiry::{Own, ShownCertificate};
-use crate::feed;
+use crate::feed::{self, CatchingUp};
 use crate::files::Files;
 use crate::flow::FlowShape;
 use crate::forward::{self, Forward, Topics};
@@ -73,6 +73,7 @@ pub(crate) struct Inner {
     pub(crate) meters: Mutex<Meters>,
     /// The number up to which other nodes' changes are known.
     pub(crate) feed: AtomicI64,
+    pub(crate) catching_up: CatchingUp,
     /// Publications one after the other, so that versions count without gaps.
     pub(crate) publishing: tokio::sync::Mutex<()>,
     /// One write at a time, so that generations commit in order.
@@ -170,6 +171,7 @@ impl Fleet {
             forward,
             meters: Mutex::default(),
             feed,
+            catching_up: CatchingUp::default(),
             publishing: tokio::sync::Mutex::new(()),
             writing: tokio::sync::Mutex::new(()),
             texts: Mutex::default(),
@@ -379,7 +381,7 @@ impl Fleet {
         counter!("thalweg_fleet_acknowledges_total", "result" => result.as_str()).increment(1);
         tracing::debug!(operation = ack.operation(), state = %ack.state(),
             result = result.as_str(), "took an acknowledge");
-        if result == registry::AckResult::Decided {
+        if result.is_news() {
             inner.keep_result(&ack).await?;
         }
         if inner.settle(taken.wait_for).await {
@@ -436,13 +438,13 @@ impl Inner {
     }
 
     /// Hears of an operation that another node made a moment ago.
-    async fn learn_of(&self, operation: &str) -> Result<(), FleetError> {
+    pub(crate) async fn learn_of(&self, operation: &str) -> Result<(), FleetError> {
         if !self.store.is_shared() || self.registry.lock().knows_operation(operation) {
             return Ok(());
         }
         // All that came before it too: who knows the operation but not what it serves would take
         // the agent back to where it was.
-        self.read_feed(false).await?;
+        self.catch_up().await?;
         if !self.registry.lock().knows_operation(operation) {
             let news = self.store.operation(operation).await?;
             self.registry.lock().adopt(news);
@@ -450,10 +452,30 @@ impl Inner {
         Ok(())
     }
 
+    /// Hears of a flow that another node has told an agent to fetch, and of that agent.
+    pub(crate) async fn learn_of_flow(
+        &self,
+        flow: &str,
+        agent: Option<&str>,
+    ) -> Result<(), FleetError> {
+        let is_known = || {
+            let registry = self.registry.lock();
+            let describes = |id| {
+                let agent = registry.agents.get(id);
+                agent.is_some_and(|agent| registry.head_of(agent).is_some())
+            };
+            registry.flows.contains_key(flow) && agent.is_none_or(describes)
+        };
+        match self.store.is_shared() && !is_known() {
+            true => self.catch_up().await,
+            false => Ok(()),
+        }
+    }
+
     /// Hears of what another node had the agent do, when the agent says that it has done something.
     async fn learn_from(&self, heartbeat: &Heartbeat) {
         let is_news = self.store.is_shared() && self.registry.lock().is_news(heartbeat);
-        if is_news && let Err(error) = self.read_feed(false).await {
+        if is_news && let Err(error) = self.catch_up().await {
             // Nothing that follows from old knowledge can be stored now either.
             tracing::debug!(error = %base::report(&error), "cannot read other nodes' changes");
         }

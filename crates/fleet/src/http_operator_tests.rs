@@ -473,9 +473,10 @@ async fn a_bundle_comes_from_whom_it_was_asked_of_only() {
         .call("POST", &path, headers, &form[..form.len() / 2])
         .await;
     assert_eq!(status, 400, "{}", String::from_utf8_lossy(&answer));
-    for _ in 0..2 {
-        // The answer to the first one may have been lost.
-        let (status, answer) = world.call("POST", &path, headers, &form).await;
+    // The answer to the first one may have been lost; Java agents of EFM send it below their base.
+    let below_base = format!("/efm/api/bundles/{id}");
+    for path in [&path, &path, &below_base] {
+        let (status, answer) = world.call("POST", path, headers, &form).await;
         assert_eq!(status, 200, "{}", String::from_utf8_lossy(&answer));
     }
     let listed = world.get("/api/v1/bundles?agent=j").await;

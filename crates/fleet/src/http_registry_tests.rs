@@ -181,6 +181,8 @@ async fn an_agent_fetches_what_its_class_has_or_it_was_asked_to_fetch_and_nothin
     assert_eq!(fetch(own, &ids[1]).await, 403);
     assert_eq!(fetch(other, &ids[0]).await, 403, "nobody knows it");
     assert_eq!(fetch("", &ids[1]).await, 200, "nobody knows who asks");
+    let below_base = format!("/efm/api/resources/{}", ids[0]);
+    assert_eq!(world.call("GET", &below_base, own, b"").await.0, 200);
 
     let asset = json!({"operation": "UPDATE", "operand": "asset",
         "args": {"file": "x", "resourceId": ids[1]}});
@@ -196,6 +198,53 @@ async fn an_agent_fetches_what_its_class_has_or_it_was_asked_to_fetch_and_nothin
         .ack(&Acknowledge::new(operation, AckState::FullyApplied))
         .await;
     assert_eq!(fetch(own, &ids[1]).await, 403, "it has it");
+}
+
+#[tokio::test]
+async fn an_agent_fetches_flows_of_its_class_and_those_that_it_was_told_to_fetch() {
+    let world = World::new().await;
+    world.beat(EFM, &heartbeat("a", None)).await;
+    let flow = |host: &str| {
+        format!(
+            "MiNiFi Config Version: 3\nProcessors:\n- {{id: p, name: P, class: org.P, Properties: \
+             {{Host: '{host}'}}}}\n"
+        )
+    };
+    let mut ids = Vec::new();
+    for (class, host) in [("edge", "#{host}"), ("other", "elsewhere"), ("edge", "new")] {
+        let published = world.publish(class, &flow(host)).await;
+        ids.push(published["flow_id"].as_str().unwrap().to_owned());
+        if class == "edge" {
+            world.beat(EFM, &heartbeat("a", None)).await;
+        }
+    }
+    let parameter = "/api/v1/agents/a/parameters/host";
+    assert_eq!(world.put(parameter, json!({"value": "mine"})).await.0, 200);
+    let fetch = async |headers: &str, path: String| {
+        let (status, text) = world.call("GET", &path, headers, b"").await;
+        (status, String::from_utf8(text).unwrap())
+    };
+    let (own, stranger) = ("X-Subject: CN=a,OU=edge\r\n", "X-Subject: CN=b\r\n");
+    let (status, text) = fetch(own, format!("{EFM}/flows/{}", ids[0])).await;
+    assert_eq!(status, 200, "it was told to");
+    assert!(
+        text.contains("mine"),
+        "whose certificate it is, asks: {text}"
+    );
+    assert_eq!(fetch(own, format!("{EFM}/flows/{}", ids[2])).await.0, 200);
+    for path in [
+        format!("{EFM}/flows/{}", ids[1]),
+        format!("{EFM}/flows/{}?aid=a", ids[1]),
+    ] {
+        let (status, text) = fetch(own, path).await;
+        assert_eq!(status, 403, "{text}");
+        assert!(text.contains("is not for the agent 'a'"), "{text}");
+    }
+    assert_eq!(
+        fetch(stranger, format!("{EFM}/flows/{}", ids[0])).await.0,
+        403
+    );
+    assert_eq!(fetch("", format!("{EFM}/flows/{}", ids[1])).await.0, 200);
 }
 
 #[tokio::test]

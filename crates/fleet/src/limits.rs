@@ -97,7 +97,7 @@ pub const REQUEST_ARGS_MAX: usize = 200;
 /// Bytes of one argument's text.
 pub const ARG_BYTES_MAX: usize = 16 << 10;
 
-/// Requests of operators that are kept; those whose operations are gone make room.
+/// Requests of operators that are kept; the oldest of those whose operations are over make room.
 pub const REQUESTS_MAX: usize = 10_000;
 
 /// Operations under way that operators may have asked of one agent: below

@@ -21,6 +21,8 @@ use crate::{Fleet, FleetConfig, FleetError};
 mod alerts;
 #[path = "nodes_classes_tests.rs"]
 mod classes;
+#[path = "nodes_fetching_tests.rs"]
+mod fetching;
 #[path = "nodes_giving_tests.rs"]
 mod giving;
 #[path = "nodes_upgrade_tests.rs"]
@@ -455,6 +457,22 @@ async fn steered_rollout(url: Option<String>, count: usize) {
         (1, 1)
     );
     assert!(count_of("operation-failed") > 0);
+
+    // A flow that is published while another one is rolled out ends that.
+    let plan = Plan {
+        batch_agents: 1,
+        batch_interval: Duration::from_secs(3_600),
+        ..plan
+    };
+    let slow = publish(3, false).await;
+    let rollout = first.begin_rollout("edge", &slow, plan).await.unwrap();
+    publish(4, true).await;
+    beat_until(&mut agents, &nodes, "it has ended", |_| {
+        state(&rollout.id) == "aborted"
+    })
+    .await;
+    let shown = last.rollout(&rollout.id).unwrap();
+    assert_eq!(shown.reason, "its class got another flow");
     for node in &nodes {
         node.close().await;
     }

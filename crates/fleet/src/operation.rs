@@ -137,6 +137,11 @@ impl FleetOperation {
         )
     }
 
+    /// Whether it may still be handed out at some time.
+    pub fn is_open(&self) -> bool {
+        self.is_active() || (self.status == OperationStatus::TimedOut && self.flow.is_some())
+    }
+
     /// Whether it counts as failed: refused, or sent in vain too often.
     pub fn is_hopeless(&self, policy: &Policy) -> bool {
         match self.status {
@@ -251,8 +256,9 @@ impl FleetOperation {
         self.details = reason.to_owned();
     }
 
-    /// Times it out when its wait is over.
-    pub fn expire(&mut self, now: UnixMillis, policy: &Policy) -> bool {
+    /// Times it out when its wait is over. Agents hear and answer with their calls, so what waits for
+    /// one waits `patience` at least.
+    pub fn expire(&mut self, now: UnixMillis, policy: &Policy, patience: Duration) -> bool {
         let describes = self.kind == OperationKind::Describe;
         let (since, wait, details) = match self.status {
             OperationStatus::Queued => (
@@ -271,7 +277,7 @@ impl FleetOperation {
             ),
             _ => return false,
         };
-        if now.since(since) < wait {
+        if now.since(since) < wait.max(patience) {
             return false;
         }
         self.status = OperationStatus::TimedOut;

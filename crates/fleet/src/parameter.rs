@@ -168,6 +168,7 @@ impl Fleet {
         agent: Option<&str>,
         accept: Option<&str>,
     ) -> Result<Fetched, FleetError> {
+        self.inner.learn_of_flow(id, agent).await?;
         let (text, shape, sha256) = self.shaped_text(id, agent, accept).await?;
         counter!("thalweg_fleet_flows_fetched_total").increment(1);
         let as_it_is = Fetched {

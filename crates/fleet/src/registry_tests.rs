@@ -8,6 +8,7 @@ use uuid::Uuid;
 use super::*;
 use crate::agent::FlowState;
 use crate::operation::{FleetOperation, OperationStatus};
+use crate::request::{Request, Target};
 
 #[path = "registry_beat_tests.rs"]
 mod beat;
@@ -294,15 +295,25 @@ fn duplicate_late_and_foreign_acknowledges_do_no_harm() {
 }
 
 #[test]
-fn a_refused_flow_is_not_pressed_upon_the_agent() {
+fn a_flow_that_failed_is_tried_again_but_not_for_ever() {
     let mut world = described();
     world.publish("edge", "f1");
     let sent = world.beat("first", Some("old")).remove(0);
     world.ack(&sent.id, AckState::NotApplied);
-    for _ in 0..30 {
-        world.pass(60);
+    let mut tries = Vec::new();
+    for minute in 1..=30 {
+        world.pass(59);
         assert!(world.beat("first", Some("old")).is_empty());
+        world.pass(1);
+        for again in world.beat("first", Some("old")) {
+            let state = world.agent("first").flow_state(Some("f1"), &POLICY);
+            assert_eq!(state, FlowState::Failed, "under way once more");
+            assert_ne!(again.id, sent.id);
+            world.ack(&again.id, AckState::NotApplied);
+            tries.push(minute);
+        }
     }
+    assert_eq!(tries, [1, 3]);
     assert_eq!(
         world.agent("first").flow_state(Some("f1"), &POLICY),
         FlowState::Failed
@@ -312,6 +323,51 @@ fn a_refused_flow_is_not_pressed_upon_the_agent() {
         world.beat("first", Some("old"))[0].flow.as_deref(),
         Some("f2")
     );
+}
+
+/// As Java agents before 2.0 do: they keep a flow's name before they try to take it.
+#[test]
+fn a_flow_that_an_agent_refused_is_not_deployed_because_it_reports_it() {
+    let mut world = described();
+    world.publish("edge", "f1");
+    let sent = world.beat("first", Some("old")).remove(0);
+    world.ack(&sent.id, AckState::NotApplied);
+    world.pass(600);
+    assert!(world.beat("first", Some("f1")).is_empty());
+    assert_eq!(
+        world.agent("first").flow_state(Some("f1"), &POLICY),
+        FlowState::Failed
+    );
+}
+
+#[test]
+fn the_oldest_requests_make_room_once_their_operations_are_over() {
+    let mut world = described();
+    let ask = |world: &mut World| {
+        let body = br#"{"operation": "DESCRIBE", "operand": "manifest"}"#;
+        let target = Target::Agent("first".to_owned());
+        let request = Arc::new(Request::parse(body, target, world.at()).unwrap());
+        world.registry.keep_request(request.clone());
+        request
+    };
+    let request = ask(&mut world);
+    let (open, _) = world.registry.ask(world.at(), "first", &request).unwrap();
+    for _ in 1..limits::REQUESTS_MAX {
+        ask(&mut world);
+    }
+    let full = world.registry.room_for_request(world.at());
+    assert!(matches!(full, Err(FleetError::Full { .. })), "all are new");
+    world.now += 61;
+    let gone = world.registry.room_for_request(world.at()).unwrap();
+    assert_eq!(gone.len(), limits::REQUESTS_MAX / 10);
+    assert!(!gone.contains(&request.id), "its operation is open");
+    world.ack(&open, AckState::FullyApplied);
+    for _ in 0..gone.len() {
+        ask(&mut world);
+    }
+    world.now += 61;
+    let gone = world.registry.room_for_request(world.at()).unwrap();
+    assert!(gone.contains(&request.id));
 }
 
 #[test]

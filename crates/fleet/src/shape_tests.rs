@@ -136,14 +136,26 @@ fn assets_lead_to_the_fleet_or_elsewhere() {
         "file": "m.bin", "url": "http://h:1/c2/resources/r1", "relativeUrl": "/resources/r1",
         "forceDownload": "true"}});
     check(CPP, "UPDATE asset", args.clone(), Ok(own.clone()));
-    check(&java("2.3.0"), "UPDATE asset", args.clone(), Ok(own));
+    check(
+        &java("2.3.0"),
+        "UPDATE asset",
+        args.clone(),
+        Ok(own.clone()),
+    );
     check(
         &java("2.11.0"),
         "UPDATE asset",
         args.clone(),
         Err("refuse asset names with '.'"),
     );
-    check(&java("1.21.0"), "UPDATE asset", args, Err("from 1.22 on"));
+    check(
+        &java("1.21.0"),
+        "UPDATE asset",
+        args.clone(),
+        Err("from 1.22 on"),
+    );
+    // Cloudera's, of August 2024.
+    check(&java("2.24.08.0-19"), "UPDATE asset", args, Ok(own));
     let elsewhere = json!({"operation": "UPDATE", "operand": "asset", "args": {
         "file": "m", "url": "https://x/m", "forceDownload": "false"}});
     let args = json!({"file": "m", "url": "https://x/m"});

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use crate::error::FleetError;
 use crate::files::Upload;
 use crate::fleet::Fleet;
-use crate::http::c2_routes::PREFIXES;
+use crate::http::c2_routes::RELATIVE_TO;
 use crate::http::files::{self, Outgoing};
 use crate::http::management::asked;
 use crate::http::{Certificate, Failure, json};
@@ -26,7 +26,7 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
         .route("/api/v1/bundles", get(bundles))
         .route("/api/v1/bundles/{id}", get(bundle).delete(remove))
         .route("/api/v1/bundles/{id}/content", get(content));
-    for prefix in PREFIXES {
+    for prefix in RELATIVE_TO {
         let path = format!("{prefix}/bundles/{{id}}");
         // Its bytes are counted as they are written.
         let receive = post(receive).layer(DefaultBodyLimit::disable());
@@ -52,7 +52,7 @@ async fn receive(
     certificate: Option<Extension<Certificate>>,
     mut form: Multipart,
 ) -> Result<Response, Failure> {
-    let owner = fleet.bundle_owner(&id)?;
+    let owner = fleet.bundle_owner(&id).await?;
     if let Some(Extension(certificate)) = certificate {
         certificate.check(fleet.config().certificate_binding, &owner, None)?;
     }

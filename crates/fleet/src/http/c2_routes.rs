@@ -1,4 +1,5 @@
-//! What agents call: heartbeat, acknowledge and the flow's text, without login for now.
+//! What agents call: heartbeat, acknowledge and the flow's text. They never log in; a certificate says
+//! who they are, where one is asked for.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -27,15 +28,15 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
     for prefix in PREFIXES {
         router = router
             .route(&format!("{prefix}/heartbeat"), post(heartbeat))
-            .route(&format!("{prefix}/acknowledge"), post(acknowledge))
+            .route(&format!("{prefix}/acknowledge"), post(acknowledge));
+    }
+    for prefix in RELATIVE_TO {
+        router = router
             .route(&format!("{prefix}/flows/{{id}}"), get(flow))
             .route(&format!("{prefix}/flows/{{id}}/"), get(flow))
             .route(&format!("{prefix}/resources/{{id}}"), get(resource));
     }
-    // The address that EFM's documentation gives.
-    router
-        .route("/efm/api/flows/{id}", get(flow))
-        .with_state(fleet)
+    router.with_state(fleet)
 }
 
 #[derive(Deserialize)]
@@ -56,9 +57,22 @@ async fn flow(
         .as_ref()
         .map(|Extension(certificate)| certificate);
     check_caller(&fleet, certificate, query.aid.as_deref(), None)?;
+    let binding = fleet.config().certificate_binding;
+    let shown = certificate.and_then(|certificate| certificate.agent(binding));
+    if let Some(agent) = shown
+        && !fleet.may_fetch_flow(agent, &id).await?
+    {
+        counter!("thalweg_fleet_wrong_certificates_total").increment(1);
+        return Err(FleetError::NotItsFlow {
+            agent: agent.to_owned(),
+            flow: id,
+        }
+        .into());
+    }
+    let agent = query.aid.as_deref().or(shown);
     let accept = headers.get(header::ACCEPT);
     let accept = accept.and_then(|accept| accept.to_str().ok());
-    let fetched = fleet.flow_for(&id, query.aid.as_deref(), accept).await?;
+    let fetched = fleet.flow_for(&id, agent, accept).await?;
     Ok(flow_response(fetched))
 }
 
@@ -203,8 +217,18 @@ async fn acknowledge(
     let ack = parse(taken.bytes.clone(), Acknowledge::parse).await?;
     if certificate.is_some() {
         // Whoever it says it is, the operation is its owner's.
-        let owner = ack.operation().and_then(|id| fleet.owner_of(id));
-        check_caller(&fleet, certificate.as_ref(), owner.as_deref(), None)?;
+        let owner = match ack.operation() {
+            Some(id) => fleet.owner_heard_of(id).await?,
+            None => None,
+        };
+        let says = ack.agent_info.as_ref();
+        let says = says.and_then(|agent| agent.identifier.as_deref());
+        check_caller(
+            &fleet,
+            certificate.as_ref(),
+            owner.as_deref().or(says),
+            None,
+        )?;
     }
     let inner = &fleet.inner;
     let forwarded = match inner.config.forward.acknowledges {
@@ -274,7 +298,17 @@ fn origin(fleet: &Fleet, headers: &HeaderMap) -> String {
 const NOTHING_TO_DO: &str = r#"{"requestedOperations":[]}"#;
 
 /// What the paths that agents call begin with.
-pub const AGENT_PREFIXES: [&str; 3] = ["/efm/api/c2-protocol/", "/efm/api/flows/", "/c2/"];
+pub const AGENT_PREFIXES: [&str; 5] = [
+    "/efm/api/c2-protocol/",
+    "/efm/api/flows/",
+    "/efm/api/resources/",
+    "/efm/api/bundles/",
+    "/c2/",
+];
 
-/// Before each path that agents call.
+/// Before the paths of heartbeats and acknowledges.
 pub(super) const PREFIXES: [&str; 2] = ["/efm/api/c2-protocol", "/c2"];
+
+/// What agents take relative addresses in operations to be relative to: the folder of the heartbeats, or
+/// the base that EFM's documentation has Java agents set.
+pub(super) const RELATIVE_TO: [&str; 3] = ["/efm/api/c2-protocol", "/c2", "/efm/api"];

@@ -97,6 +97,7 @@ impl From<FleetError> for Failure {
             | FleetError::BadRollout(_) => StatusCode::BAD_REQUEST,
             FleetError::WrongCertificate { .. }
             | FleetError::NotItsResource { .. }
+            | FleetError::NotItsFlow { .. }
             | FleetError::NotAllowed { .. } => StatusCode::FORBIDDEN,
             FleetError::RolloutState { .. } => StatusCode::CONFLICT,
             FleetError::Unknown { .. } | FleetError::Unseen { .. } => StatusCode::NOT_FOUND,

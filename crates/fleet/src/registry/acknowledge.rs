@@ -94,6 +94,11 @@ impl Taken {
 }
 
 impl AckResult {
+    /// Whether it told what became of an operation.
+    pub fn is_news(self) -> bool {
+        matches!(self, AckResult::Decided | AckResult::Late)
+    }
+
     /// The label's value.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -2,6 +2,7 @@
 
 use std::collections::HashSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use base::UnixMillis;
 use c2::{Operand, OperationKind};
@@ -23,18 +24,26 @@ impl Registry {
         of_class.flatten().cloned().collect()
     }
 
-    /// Makes room for a request; tells which old ones go.
+    /// Makes room for a request; tells which old ones go: the oldest of those that no open operation
+    /// needs. Operations that are over lose the arguments that they were asked with.
     ///
     /// # Errors
-    /// [`FleetError::Full`] when all requests still have operations.
-    pub fn room_for_request(&mut self) -> Result<Vec<Arc<str>>, FleetError> {
+    /// [`FleetError::Full`] when all requests still have open operations, or are of the last minute.
+    pub fn room_for_request(&mut self, now: UnixMillis) -> Result<Vec<Arc<str>>, FleetError> {
         if self.requests.len() < limits::REQUESTS_MAX {
             return Ok(Vec::new());
         }
         let operations = self.agents.values().flat_map(|agent| &agent.operations);
-        let used: HashSet<Arc<str>> = operations.filter_map(|op| op.request.clone()).collect();
-        let unused = |id: &&Arc<str>| !used.contains(*id);
-        let gone: Vec<Arc<str>> = self.requests.keys().filter(unused).cloned().collect();
+        let open = operations.filter(|op| op.is_open());
+        let needed: HashSet<&str> = open.filter_map(|op| op.request.as_deref()).collect();
+        // The operations of a new one may still have to be made, here or at another node.
+        let is_free = |request: &&Arc<Request>| {
+            !needed.contains(&*request.id) && now.since(request.created) >= NEW
+        };
+        let mut free: Vec<&Arc<Request>> = self.requests.values().filter(is_free).collect();
+        free.sort_by_key(|request| request.created);
+        free.truncate(limits::REQUESTS_MAX / 10);
+        let gone: Vec<Arc<str>> = free.into_iter().map(|request| request.id.clone()).collect();
         for id in &gone {
             self.requests.remove(id);
         }
@@ -242,3 +251,6 @@ pub fn unknown_operation(id: &str) -> FleetError {
         list: "/api/v1/operations",
     }
 }
+
+/// How long a request counts as needed, whatever operations it has.
+const NEW: Duration = Duration::from_secs(60);

@@ -176,8 +176,9 @@ impl Registry {
             let Some(agent) = self.agents.get_mut(id) else {
                 continue;
             };
+            let patience = self.config.patience(agent);
             for operation in &mut agent.operations {
-                if operation.expire(now, policy) {
+                if operation.expire(now, policy, patience) {
                     if operation.is_hopeless(policy) {
                         failed.push(Event::failed(id, agent.class.clone(), operation, now));
                     }

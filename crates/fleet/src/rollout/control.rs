@@ -236,7 +236,7 @@ impl Inner {
                 stepped(rollout, rollout.decide(now, &standings), now)
             })
             .collect();
-        for rollout in due {
+        for rollout in self.overtaken().into_iter().chain(due) {
             let (id, state, reason) = (rollout.id.clone(), rollout.state, rollout.reason.clone());
             match self.change(rollout).await {
                 Ok(Some(_)) if state == RolloutState::Halted => {
@@ -250,6 +250,24 @@ impl Inner {
                 }
             }
         }
+    }
+
+    /// The roll-outs that were open when their class got another flow, to be ended.
+    fn overtaken(&self) -> Vec<Rollout> {
+        let registry = self.registry.lock();
+        let is_current = |rollout: &Rollout| {
+            let class = registry.classes.get(&rollout.class);
+            let current = class.and_then(|class| class.rollout.as_ref());
+            current.is_some_and(|current| current.id == rollout.id)
+        };
+        let rollouts = registry.rollouts.values();
+        let overtaken = rollouts.filter(|rollout| !rollout.is_over() && !is_current(rollout));
+        let ended = |rollout: &Arc<Rollout>| Rollout {
+            state: RolloutState::Aborted,
+            reason: "its class got another flow".to_owned(),
+            ..Rollout::clone(rollout)
+        };
+        overtaken.map(ended).collect()
     }
 
     /// Removes the oldest roll-outs of classes that had many.
