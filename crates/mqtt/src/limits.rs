@@ -12,6 +12,13 @@ pub const TOPIC_LEVELS_MAX: usize = 128;
 /// Bytes after the fixed header: what MQTT's four-byte remaining length can say.
 pub const REMAINING_BYTES_MAX: usize = 268_435_455;
 
+/// Bytes of filters that one client may have for each of the `mqtt.subscriptions_per_client_max`
+/// that it may have: a thousand of a kilobyte, or fewer that are longer.
+pub const SUBSCRIPTION_BYTES_MEAN_MAX: usize = 1_024;
+
+/// Bytes that a level of a filter counts for beside its text: what stands around it in the trie.
+pub const FILTER_LEVEL_BYTES: usize = 64;
+
 /// Bytes of a client id: long enough for a UUID with a path, short enough to be a map's key.
 pub const CLIENT_ID_BYTES_MAX: usize = 1_024;
 

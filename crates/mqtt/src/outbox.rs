@@ -36,6 +36,8 @@ pub(crate) struct Outbox {
     /// When the will of a link that has ended is due.
     pub(crate) will_at: Option<UnixMillis>,
     pub(crate) subscriptions: HashMap<TopicFilter, Subscription>,
+    /// Of their filters.
+    pub(crate) subscription_bytes: usize,
     pub(crate) out: Vec<u8>,
     /// The output may leave only when what was journaled so far is durable.
     pub(crate) out_after_journal: bool,
@@ -105,6 +107,7 @@ impl Outbox {
             will: None,
             will_at: None,
             subscriptions: HashMap::new(),
+            subscription_bytes: 0,
             out: Vec::new(),
             out_after_journal: false,
             acknowledgement_bytes: 0,

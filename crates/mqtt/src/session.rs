@@ -45,6 +45,7 @@ use crate::codec::Version;
 use crate::config::MqttConfig;
 use crate::core::Core;
 use crate::gate::{Gate, Owner, Pass};
+use crate::limits::SUBSCRIPTION_BYTES_MEAN_MAX;
 use crate::outbox::{Inflight, Outbox, Queued};
 use crate::reason::ReasonCode;
 use crate::records::{Change, RecoveredSession, Subscription};
@@ -179,6 +180,7 @@ impl Session {
             let mut state = session.state.lock();
             state.expiry_s = from.expiry_s.unwrap_or(default_expiry_s);
             (state.owner, state.away) = (from.owner, away);
+            state.subscription_bytes = from.subscriptions.keys().map(TopicFilter::bytes).sum();
             state.subscriptions = from.subscriptions;
             state.exactly_once = from.exactly_once;
             for (number, known) in from.queue {
@@ -387,7 +389,8 @@ impl Session {
         }
     }
 
-    /// Notes a subscription; `None` when the client has as many as it may, else whether it is new.
+    /// Notes a subscription; `None` when the client has as many as it may, or as many bytes of
+    /// filters, else whether it is new.
     pub(crate) fn subscribe(
         &self,
         config: &MqttConfig,
@@ -397,7 +400,11 @@ impl Session {
     ) -> Result<Option<bool>, JournalError> {
         let mut state = self.state.lock();
         let known = state.subscriptions.get(filter).copied();
-        if known.is_none() && state.subscriptions.len() >= config.subscriptions_per_client_max {
+        let (bytes, most) = (filter.bytes(), config.subscriptions_per_client_max);
+        let bytes_max = most.saturating_mul(SUBSCRIPTION_BYTES_MEAN_MAX);
+        let has_room = state.subscriptions.len() < most
+            && state.subscription_bytes.saturating_add(bytes) <= bytes_max;
+        if known.is_none() && !has_room {
             return Ok(None);
         }
         if self.persistent && known != Some(subscription) {
@@ -408,6 +415,9 @@ impl Session {
             })?;
         }
         state.subscriptions.insert(filter.clone(), subscription);
+        if known.is_none() {
+            state.subscription_bytes += bytes;
+        }
         Ok(Some(known.is_none()))
     }
 
@@ -428,6 +438,7 @@ impl Session {
             })?;
         }
         state.subscriptions.remove(filter);
+        state.subscription_bytes -= filter.bytes();
         Ok(true)
     }
 
