@@ -82,9 +82,9 @@ impl<'a> Batch<'a> {
         self.acks.is_empty() && self.messages.is_empty()
     }
 
-    /// Acknowledgements that the batch owes.
-    pub(crate) fn owed(&self) -> usize {
-        self.acks.len()
+    /// Whether the batch has a QoS 2 message under this identifier already.
+    pub(crate) fn owes_pubrec(&self, id: u16) -> bool {
+        self.acks.iter().any(|ack| (ack.0, ack.1) == (PUBREC, id))
     }
 
     /// Adds a publish to `topic`, which an alias may have stood for. `known`: its QoS 2
@@ -195,7 +195,10 @@ impl Ingest {
         };
         for (_, id, _) in batch.acks.iter().filter(is_new) {
             journaled |= self.session.persistent;
-            while let Err(error) = self.session.take_exactly_once(&self.core.store, *id) {
+            while let Err(error) = self
+                .session
+                .take_exactly_once(&self.core.store, self.link, *id)
+            {
                 self.journal_room(error).await?;
             }
         }

@@ -54,6 +54,8 @@ pub(crate) struct Outbox {
     pub(crate) resend_at: usize,
     pub(crate) next_id: u16,
     pub(crate) exactly_once: HashSet<u16>,
+    /// Those of them whose PUBLISH came on this link: what the receive maximum bounds.
+    pub(crate) exactly_once_on_link: HashSet<u16>,
     pub(crate) full_since: Option<UnixMillis>,
     pub(crate) lagging: bool,
     pub(crate) last_seen: UnixMillis,
@@ -119,6 +121,7 @@ impl Outbox {
             resend_at: 0,
             next_id: 1,
             exactly_once: HashSet::new(),
+            exactly_once_on_link: HashSet::new(),
             full_since: None,
             lagging: false,
             last_seen: now,
@@ -144,6 +147,8 @@ impl Outbox {
         self.out_after_journal = false;
         self.acknowledgement_bytes = 0;
         self.resend_at = 0;
+        // The quota of either side begins anew with each link (5.0 section 4.9).
+        self.exactly_once_on_link = HashSet::new();
         self.full_since = None;
         self.lagging = false;
         self.aliases = HashMap::new();

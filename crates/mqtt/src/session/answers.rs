@@ -91,18 +91,26 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a QoS 2 packet identifier of the client is taken.
-    pub(crate) fn exactly_once_taken(&self, id: u16) -> bool {
-        self.state.lock().exactly_once.contains(&id)
+    /// Whether a QoS 2 packet identifier of the client is taken, and whether its PUBLISH came on
+    /// this link.
+    pub(crate) fn exactly_once_taken(&self, id: u16) -> (bool, bool) {
+        let state = self.state.lock();
+        let is_taken = state.exactly_once.contains(&id);
+        (is_taken, state.exactly_once_on_link.contains(&id))
     }
 
-    /// QoS 2 packet identifiers of the client that are taken.
-    pub(crate) fn exactly_once_count(&self) -> usize {
-        self.state.lock().exactly_once.len()
+    /// QoS 2 packet identifiers that are taken and whose PUBLISH came on this link.
+    pub(crate) fn exactly_once_on_link(&self) -> usize {
+        self.state.lock().exactly_once_on_link.len()
     }
 
-    /// Takes a QoS 2 packet identifier: the message was handed on.
-    pub(crate) fn take_exactly_once(&self, store: &Store, id: u16) -> Result<(), JournalError> {
+    /// Takes a QoS 2 packet identifier that came on `link`: the message was handed on.
+    pub(crate) fn take_exactly_once(
+        &self,
+        store: &Store,
+        link: u64,
+        id: u16,
+    ) -> Result<(), JournalError> {
         let mut state = self.state.lock();
         if self.persistent {
             store.put(Change::ExactlyOnceTaken {
@@ -111,6 +119,9 @@ impl Session {
             })?;
         }
         state.exactly_once.insert(id);
+        if state.is_link(link) {
+            state.exactly_once_on_link.insert(id);
+        }
         Ok(())
     }
 
@@ -134,6 +145,7 @@ impl Session {
                 state.out_after_journal = true;
             }
             state.exactly_once.remove(&id);
+            state.exactly_once_on_link.remove(&id);
             reason = ReasonCode::Success;
         }
         state.acknowledge(PUBCOMP, id, reason);
