@@ -39,6 +39,10 @@ pub const WRITE_BYTES_KEPT: usize = 16 * 1024;
 /// Bytes: how far the writer fills its buffer from the queue before it writes.
 pub const WRITE_BYTES_FILL: usize = 64 * 1024;
 
+/// Bytes of the retained messages of one new subscription that are journaled for its client at
+/// once; of more, those that were not sent yet are gone after a restart.
+pub const REPLAY_JOURNALED_BYTES_MAX: usize = 1024 * 1024;
+
 /// Topics that one link may give a number to, in each direction: what is kept for them is a
 /// name each, for as long as the link lasts.
 pub const TOPIC_ALIASES_MAX: u16 = 1_024;

@@ -76,6 +76,9 @@ pub(crate) struct Queued {
     pub(crate) is_replay: bool,
     /// Its number in the journal; 0 when it is not there.
     pub(crate) number: u64,
+    /// Of a retained message that comes to be there when it is sent at the latest: the number
+    /// that it will have, so that it keeps its place among the others. 0 for others.
+    pub(crate) place: u64,
     pub(crate) grant: Arc<Grant>,
 }
 
@@ -310,7 +313,7 @@ impl Outbox {
     /// Sends what was the front of the queue, or drops it for good.
     fn send_next(
         &mut self,
-        next: Queued,
+        mut next: Queued,
         store: &Store,
         session: u64,
         now: UnixMillis,
@@ -323,13 +326,9 @@ impl Outbox {
             _ => self.free_id(),
         };
         let is_expired = message.expires.is_some_and(|at| at <= now);
-        if !is_expired && qos != Qos::AtMostOnce && next.number != 0 {
-            let number = next.number;
-            if let Err(error) = store.put(Change::Sent {
-                session,
-                number,
-                id,
-            }) {
+        let is_kept = next.number != 0 || next.place != 0;
+        if !is_expired && qos != Qos::AtMostOnce && is_kept {
+            if let Err(error) = next.note_sent(store, session, id) {
                 return Err((next, error));
             }
             // A QoS 1 message that comes again under another identifier does no harm.

@@ -28,7 +28,8 @@
 //!
 //! For a persistent session a QoS 2 PUBLISH leaves only when its packet identifier is journaled,
 //! and PUBREL only when it is journaled that PUBREC came; so after a restart the same message
-//! goes out under the same identifier, or none.
+//! goes out under the same identifier, or none. Retained messages of a new subscription too: what
+//! of them is not in the journal yet gets there before it leaves.
 
 mod answers;
 mod deliver;
@@ -194,6 +195,7 @@ impl Session {
                     retain: known.retain,
                     is_replay: false,
                     number,
+                    place: 0,
                     grant: Arc::new(grant),
                 };
                 let Some(id) = known.sent else {
@@ -526,6 +528,34 @@ impl LinkRef {
 }
 
 impl Queued {
+    /// Puts it into the journal, in the place that it has.
+    pub(crate) fn keep(&mut self, store: &Store, session: u64) -> Result<(), JournalError> {
+        self.number = self.place;
+        let kept = store.put(self.change(session));
+        if kept.is_err() {
+            self.number = 0;
+        }
+        kept
+    }
+
+    /// Notes in the journal that it goes out under this packet identifier.
+    pub(crate) fn note_sent(
+        &mut self,
+        store: &Store,
+        session: u64,
+        id: u16,
+    ) -> Result<(), JournalError> {
+        if self.number == 0 {
+            self.keep(store, session)?;
+        }
+        let number = self.number;
+        store.put(Change::Sent {
+            session,
+            number,
+            id,
+        })
+    }
+
     pub(crate) fn change(&self, session: u64) -> Change<'_> {
         Change::Queued {
             session,

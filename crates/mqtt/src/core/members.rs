@@ -269,7 +269,7 @@ impl Core {
         if session.retained_waiting() + found.len() > self.config.retained_messages_max {
             return false;
         }
-        session.queue_retained(found, &grant);
+        session.queue_retained(&self.store, found, &grant);
         true
     }
 
