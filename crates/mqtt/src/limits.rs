@@ -16,6 +16,10 @@ pub const REMAINING_BYTES_MAX: usize = 268_435_455;
 /// that it may have: a thousand of a kilobyte, or fewer that are longer.
 pub const SUBSCRIPTION_BYTES_MEAN_MAX: usize = 1_024;
 
+/// Bytes of QoS 2 messages that go on without the links which brought them, of all sessions; what is
+/// beyond comes again from its publisher, and so twice to some.
+pub const UNFINISHED_BYTES_MAX: usize = 64 * 1024 * 1024;
+
 /// Bytes that a level of a filter counts for beside its text: what stands around it in the trie.
 pub const FILTER_LEVEL_BYTES: usize = 64;
 

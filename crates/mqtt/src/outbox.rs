@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use base::UnixMillis;
 use journal::JournalError;
+use tokio_util::sync::CancellationToken;
 
 use crate::codec::{self, Outgoing, PUBREL, Properties};
 use crate::config::MqttConfig;
@@ -56,6 +57,8 @@ pub(crate) struct Outbox {
     pub(crate) exactly_once: HashSet<u16>,
     /// Those of them whose PUBLISH came on this link: what the receive maximum bounds.
     pub(crate) exactly_once_on_link: HashSet<u16>,
+    /// Ends when the client's QoS 2 messages that are being handed on are with everybody.
+    pub(crate) handing_on: Option<CancellationToken>,
     pub(crate) full_since: Option<UnixMillis>,
     pub(crate) lagging: bool,
     pub(crate) last_seen: UnixMillis,
@@ -125,6 +128,7 @@ impl Outbox {
             next_id: 1,
             exactly_once: HashSet::new(),
             exactly_once_on_link: HashSet::new(),
+            handing_on: None,
             full_since: None,
             lagging: false,
             last_seen: now,

@@ -167,6 +167,8 @@ async fn publishes<'b>(
     // What the receive maximum bounds: QoS 2 messages under way on this link before this batch,
     // once it is known, and what of the batch comes on top.
     let (mut held, mut owed) = (None, 0);
+    // Whether identifiers that are not known are new.
+    let mut is_alone = false;
     let next = loop {
         let frame = match codec::frame(&buffer[*used..], bytes_max) {
             Ok(Ok(frame)) => frame,
@@ -189,6 +191,12 @@ async fn publishes<'b>(
             Err(error) => break Err(error.into()),
         };
         known = topic;
+        if publish.qos == Qos::ExactlyOnce && !is_alone {
+            if let Err(end) = ingest.earlier_links().await {
+                break Err(end);
+            }
+            is_alone = true;
+        }
         let (taken, counted) = match publish.qos {
             Qos::ExactlyOnce => talk.session.exactly_once_taken(publish.id),
             _ => (false, false),
