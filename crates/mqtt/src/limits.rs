@@ -20,6 +20,9 @@ pub const SUBSCRIPTION_BYTES_MEAN_MAX: usize = 1_024;
 /// beyond comes again from its publisher, and so twice to some.
 pub const UNFINISHED_BYTES_MAX: usize = 64 * 1024 * 1024;
 
+/// Until the end of a session is tried again that the journal has refused.
+pub const SESSION_END_RETRY: Duration = Duration::from_secs(1);
+
 /// Bytes that a level of a filter counts for beside its text: what stands around it in the trie.
 pub const FILTER_LEVEL_BYTES: usize = 64;
 

@@ -8,6 +8,7 @@ use journal::JournalError;
 
 use crate::core::Core;
 use crate::gate::Owner;
+use crate::limits::SESSION_END_RETRY;
 use crate::message::Message;
 use crate::reason::ReasonCode;
 use crate::records::{Change, Subscription};
@@ -114,7 +115,8 @@ impl Core {
             match self.end_locked(&mut sessions, session, ReasonCode::Success) {
                 Ok(will) => wills.extend(will),
                 Err(error) => {
-                    tracing::warn!(client = %session.client_id, %error, "session not ended");
+                    tracing::warn!(client = %session.client_id, %error, "session not ended yet");
+                    self.look_again(session, Some(now + SESSION_END_RETRY));
                 }
             }
         } else {
@@ -139,26 +141,33 @@ impl Core {
     pub(crate) fn act_on_deadlines(self: &Arc<Self>) -> Option<UnixMillis> {
         let now = self.clock.now();
         let mut wills = Vec::new();
+        let mut refused = None;
         let take = || self.deadlines.lock().take(now);
         while let Some(client_id) = take() {
             let mut sessions = self.sessions.lock();
             let Some(session) = sessions.get(&client_id).cloned() else {
                 continue;
             };
-            let (will, has_expired, again) = session.due(now);
+            let (will, has_expired, mut again) = session.due(now);
             wills.extend(will);
             if has_expired {
-                tracing::info!(client = %session.client_id, "session expired");
                 match self.end_locked(&mut sessions, &session, ReasonCode::Success) {
-                    Ok(will) => wills.extend(will),
+                    Ok(will) => {
+                        tracing::info!(client = %session.client_id, "session expired");
+                        wills.extend(will);
+                        self.counters.expired.add(1);
+                    }
                     Err(error) => {
-                        tracing::warn!(client = %session.client_id, %error, "session not ended");
+                        again = Some(now + SESSION_END_RETRY);
+                        refused = Some(error);
                     }
                 }
-                self.counters.expired.add(1);
             }
             drop(sessions);
             self.look_again(&session, again);
+        }
+        if let Some(error) = refused {
+            tracing::warn!(error = %base::report(&error), "sessions not ended yet");
         }
         self.publish_wills(wills);
         self.deadlines.lock().next()
