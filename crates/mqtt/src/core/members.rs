@@ -50,6 +50,19 @@ impl Core {
         claim: Claim<'_>,
         connack: impl FnOnce(bool) -> Vec<u8>,
     ) -> Result<Arc<Session>, JournalError> {
+        let mut wills = Vec::new();
+        let session = self.take_up(claim, connack, &mut wills);
+        self.publish_wills(wills);
+        session
+    }
+
+    /// As [`Core::attach`]; the wills that are due come into `wills`, also when it fails.
+    fn take_up(
+        &self,
+        claim: Claim<'_>,
+        connack: impl FnOnce(bool) -> Vec<u8>,
+        wills: &mut Vec<Will>,
+    ) -> Result<Arc<Session>, JournalError> {
         let Claim {
             client_id,
             is_clean,
@@ -60,26 +73,23 @@ impl Core {
         } = claim;
         let now = self.clock.now();
         let mut sessions = self.sessions.lock();
-        let mut due = Vec::new();
         let found = sessions.get(client_id).cloned();
         if let Some(old) = found {
-            let (_, has_expired, _) = old.due(now);
+            let (due, has_expired, _) = old.due(now);
+            wills.extend(due);
             if old.persistent && !is_clean && !has_expired {
                 let out = connack(true);
-                let will = old.attach(self, link, (owner, will), expiry_s, &out)?;
+                wills.extend(old.attach(self, link, (owner, will), expiry_s, &out)?);
                 drop(sessions);
                 self.subscriptions_changed();
-                self.publish_wills(will.into_iter().collect());
                 return Ok(old);
             }
-            due.extend(self.end_locked(&mut sessions, &old, ReasonCode::SessionTakenOver)?);
+            wills.extend(self.end_locked(&mut sessions, &old, ReasonCode::SessionTakenOver)?);
         }
         let (key, persistent) = (self.store.next_number(), expiry_s > 0);
         let session = Arc::new(Session::new(key, client_id.into(), persistent, now));
         session.attach(self, link, (owner, will), expiry_s, &connack(false))?;
         sessions.insert(session.client_id.clone(), session.clone());
-        drop(sessions);
-        self.publish_wills(due);
         Ok(session)
     }
 
