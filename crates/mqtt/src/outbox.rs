@@ -332,11 +332,12 @@ impl Outbox {
         let is_expired = message.expires.is_some_and(|at| at <= now);
         let is_kept = next.number != 0 || next.place != 0;
         if !is_expired && qos != Qos::AtMostOnce && is_kept {
-            if let Err(error) = next.note_sent(store, session, id) {
-                return Err((next, error));
-            }
             // A QoS 1 message that comes again under another identifier does no harm.
-            self.out_after_journal |= qos == Qos::ExactlyOnce;
+            match (next.note_sent(store, session, id), qos) {
+                (Ok(()), _) => self.out_after_journal |= qos == Qos::ExactlyOnce,
+                (Err(JournalError::Full { .. }), Qos::AtLeastOnce) => {}
+                (Err(error), _) => return Err((next, error)),
+            }
         }
         let went =
             !is_expired && self.write(outgoing(&message, &grant, qos, retain, false, id, now));

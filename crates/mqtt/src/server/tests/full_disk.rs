@@ -5,7 +5,7 @@ use std::sync::Arc;
 use base::SystemClock;
 use journal::SimDisk;
 
-use super::five::{Connect, disconnect, four};
+use super::five::{Connect, disconnect, four, two};
 use super::{Running, until};
 use crate::config::MqttConfig;
 use crate::error::MqttError;
@@ -55,5 +55,27 @@ async fn a_session_whose_end_finds_no_room_ends_when_there_is_some() {
     assert_eq!(running.server.clients().len(), 2, "its end is refused");
     disk.set_capacity(None);
     until("it has ended", || running.server.clients().len() == 1).await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn what_waited_goes_to_a_client_that_is_there_with_qos_1() {
+    let disk = SimDisk::new(2);
+    let running = start(&disk).await;
+    // One at a time.
+    let connect = Connect::kept("keeper", 600).with(two(33, 1));
+    let mut keeper = connect.go(running.port).await;
+    keeper.subscribe5(&[], &[("t", 1)]).await;
+    let mut publisher = Connect::new("p").go(running.port).await;
+    for payload in ["1", "2", "3"] {
+        assert_eq!(publisher.publish5("t", payload, &[]).await, 0);
+    }
+    fill(&disk, &running.server).await;
+    for payload in ["1", "2", "3"] {
+        let got = keeper.got().await;
+        assert_eq!(got.payload, payload);
+        keeper.ack(0x40, got.id).await;
+    }
+    keeper.expect_nothing().await;
     running.stop().await;
 }
