@@ -96,6 +96,11 @@ pub trait Pass: Send + Sync + 'static {
         Duration::ZERO
     }
 
+    /// When the link ends for whose CONNECT the pass was given; `None` where nothing says so.
+    fn ends(&self) -> Option<UnixMillis> {
+        None
+    }
+
     /// Whom the log and the client's figures name; `None` when it is nobody in particular.
     fn user(&self) -> Option<&str> {
         None
