@@ -174,6 +174,18 @@ impl Jwts {
     /// # Errors
     /// Why it is not, in words that hold nothing of the token.
     pub fn check(&self, now: UnixMillis, token: &str) -> Result<Bearer, &'static str> {
+        self.check_until(now, token).map(|(bearer, _)| bearer)
+    }
+
+    /// As [`Jwts::check`], and until when the token is good.
+    ///
+    /// # Errors
+    /// As [`Jwts::check`].
+    pub fn check_until(
+        &self,
+        now: UnixMillis,
+        token: &str,
+    ) -> Result<(Bearer, UnixMillis), &'static str> {
         if token.len() > JWT_BYTES_MAX {
             return Err("the token is too long");
         }
@@ -181,7 +193,7 @@ impl Jwts {
         if let Some(known) = self.verified.lock().get(&hash)
             && now < known.until
         {
-            return Ok(known.bearer.clone());
+            return Ok((known.bearer.clone(), known.until));
         }
         let keys = Arc::clone(&self.keys.read());
         let claims = self.verify(&keys, token)?;
@@ -198,7 +210,7 @@ impl Jwts {
             let bearer = bearer.clone();
             verified.insert(hash, Verified { bearer, until });
         }
-        Ok(bearer)
+        Ok((bearer, until))
     }
 
     /// What an ID token says that an issuer gave for a login (OpenID Connect Core 1.0, section

@@ -25,7 +25,8 @@ pub struct MqttConfig {
     pub clients_max: usize,
     /// The largest packet taken from a client, its fixed header not counted.
     pub packet_bytes_max: ByteSize,
-    /// Filters of one client; the next one is refused in its SUBACK.
+    /// Filters of one client, of a kilobyte each on average at most; the next one is refused in
+    /// its SUBACK.
     pub subscriptions_per_client_max: usize,
     /// Messages waiting for one client, connected or away.
     pub queue_messages_max: usize,

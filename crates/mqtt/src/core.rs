@@ -15,13 +15,14 @@ use base::{Clock, UnixMillis};
 use journal::JournalError;
 use parking_lot::{Mutex, RwLock};
 use tokio::runtime::Handle;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, Semaphore};
 use tokio_util::sync::CancellationToken;
 
 use crate::config::MqttConfig;
 use crate::deadlines::Deadlines;
 use crate::error::MqttError;
 use crate::gate::Gate;
+use crate::limits::UNFINISHED_BYTES_MAX;
 use crate::message::{Message, MessageSink, RetainedMessage, Settled};
 use crate::records::Recovered;
 use crate::retained::RetainedMessages;
@@ -44,6 +45,8 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) opened: UnixMillis,
     pub(crate) seats: Seats,
+    /// Kilobytes that there is room for of what links leave unfinished.
+    pub(crate) unfinished: Arc<Semaphore>,
     /// Cancelled by `close`: every link ends.
     pub(crate) closed: CancellationToken,
     /// Told when someone subscribes to `$SYS`.
@@ -87,6 +90,7 @@ impl Core {
         let core = Core {
             opened: now,
             seats: Seats::default(),
+            unfinished: Arc::new(Semaphore::new(UNFINISHED_BYTES_MAX / 1024)),
             config,
             clock,
             gate,

@@ -28,8 +28,8 @@ pub trait Gate: Send + Sync + 'static {
         None
     }
 
-    /// Judges what comes for a client that is away, as the pass that it had did; `None` where it
-    /// may receive everything.
+    /// Judges what comes for a client that is away, and its will when that is published, as the
+    /// pass that it had did; `None` where it may receive everything, and its will was judged for good.
     fn away(&self, client_id: &str, owner: &Owner) -> Option<Arc<dyn Pass>> {
         let _ = (client_id, owner);
         None
@@ -94,6 +94,11 @@ pub trait Pass: Send + Sync + 'static {
     fn charge(&self, now: UnixMillis, messages: u64, bytes: u64) -> Duration {
         let _ = (now, messages, bytes);
         Duration::ZERO
+    }
+
+    /// When the link ends for whose CONNECT the pass was given; `None` where nothing says so.
+    fn ends(&self) -> Option<UnixMillis> {
+        None
     }
 
     /// Whom the log and the client's figures name; `None` when it is nobody in particular.

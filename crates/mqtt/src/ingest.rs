@@ -5,7 +5,12 @@
 //! that matches gets them encoded under one lock; who had no room is waited for (this link is not
 //! read meanwhile); what was journaled is waited for; then the acknowledgements leave. The topics
 //! of a link are looked up once per change of the subscriptions.
+//!
+//! A link may be cut off while some have its messages and others do not: [`unfinished`].
 
+mod unfinished;
+
+use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -47,13 +52,17 @@ pub(crate) struct Batch<'a> {
     received: UnixMillis,
 }
 
-/// What acknowledgements of a batch wait for.
+/// What is open of a batch that is being handed on.
 #[derive(Default)]
-struct Owed {
-    /// Whether anything was journaled.
-    journaled: bool,
+struct Open<'m> {
+    /// Copies that several sessions share, one place per message.
+    stored: Vec<Option<Arc<Stored>>>,
+    /// Who did not take all.
+    waiting: VecDeque<Waiting<'m>>,
     /// Sinks that have taken it and not yet brought it where they promise to.
     unsettled: Vec<Settled>,
+    /// Whether anything was journaled, for which acknowledgements wait.
+    journaled: bool,
 }
 
 /// A subscriber that did not take all, and the messages that it has to be offered still.
@@ -82,9 +91,16 @@ impl<'a> Batch<'a> {
         self.acks.is_empty() && self.messages.is_empty()
     }
 
-    /// Acknowledgements that the batch owes.
-    pub(crate) fn owed(&self) -> usize {
-        self.acks.len()
+    /// The QoS 2 identifiers that it takes, or has taken before.
+    fn taken_ids(&self) -> impl Iterator<Item = u16> {
+        let acks = self.acks.iter();
+        acks.filter(|(kind, _, reason)| (*kind, *reason) == (PUBREC, ReasonCode::Success))
+            .map(|(_, id, _)| *id)
+    }
+
+    /// Whether the batch has a QoS 2 message under this identifier already.
+    pub(crate) fn owes_pubrec(&self, id: u16) -> bool {
+        self.acks.iter().any(|ack| (ack.0, ack.1) == (PUBREC, id))
     }
 
     /// Adds a publish to `topic`, which an alias may have stood for. `known`: its QoS 2
@@ -181,24 +197,20 @@ impl Ingest {
             self.retain(message).await?;
             journaled |= message.qos != Qos::AtMostOnce;
         }
-        let owed = self.hand_on(&batch).await?;
-        journaled |= owed.journaled;
-        // Before a QoS 2 identifier is known: what comes again after a crash must not be passed over.
-        for settled in owed.unsettled {
-            tokio::select! {
-                () = settled => {}
-                () = self.cancel.cancelled() => return Err(LinkEnd::CutOff),
-            }
-        }
-        let is_new = |(kind, _, reason): &&(u8, u16, ReasonCode)| {
-            *kind == PUBREC && *reason == ReasonCode::Success
+        let has_ids = batch.taken_ids().next().is_some();
+        let under_way = match has_ids && self.session.persistent {
+            true => Some(self.session.hand_on(self.link).ok_or(LinkEnd::CutOff)?),
+            false => None,
         };
-        for (_, id, _) in batch.acks.iter().filter(is_new) {
-            journaled |= self.session.persistent;
-            while let Err(error) = self.session.take_exactly_once(&self.core.store, *id) {
-                self.journal_room(error).await?;
+        let mut open = Open::default();
+        if let Err(end) = self.hand_on(&batch, &mut open).await {
+            if let (LinkEnd::CutOff, Some(under_way)) = (&end, under_way) {
+                unfinished::go_on(self, &batch, open, under_way);
             }
+            return Err(end);
         }
+        drop(under_way);
+        journaled |= open.journaled || has_ids && self.session.persistent;
         if journaled && !batch.acks.is_empty() {
             self.durable().await?;
         }
@@ -208,6 +220,18 @@ impl Ingest {
                     codec::ack(out, version, *kind, *id, *reason);
                 }
             });
+        }
+        Ok(())
+    }
+
+    /// Waits until what an earlier link of the session brought is handed on: until then nobody
+    /// knows which QoS 2 identifiers are taken.
+    pub(crate) async fn earlier_links(&self) -> Result<(), LinkEnd> {
+        while let Some(under_way) = self.session.handing_on() {
+            tokio::select! {
+                () = under_way.cancelled() => {}
+                () = self.cancel.cancelled() => return Err(LinkEnd::CutOff),
+            }
         }
         Ok(())
     }
@@ -246,12 +270,24 @@ impl Ingest {
         }
     }
 
-    /// Returns what acknowledgements must wait for.
-    async fn hand_on(&mut self, batch: &Batch<'_>) -> Result<Owed, LinkEnd> {
+    /// Brings a batch to everybody, and takes its QoS 2 identifiers. What is left of it when the
+    /// link ends stands in `open`.
+    async fn hand_on<'m>(&mut self, batch: &Batch<'m>, open: &mut Open<'m>) -> Result<(), LinkEnd> {
+        self.offer_all(batch, open)?;
+        if !open.waiting.is_empty() {
+            self.core.counters.held.add(1);
+        }
+        self.wait_for_all(batch, open).await?;
+        // Before a QoS 2 identifier is known: what comes again after a crash must not be passed over.
+        self.settle(&mut open.unsettled).await?;
+        self.take_ids(batch.taken_ids()).await
+    }
+
+    /// Offers a batch to all its subscribers once.
+    fn offer_all<'m>(&mut self, batch: &Batch<'m>, open: &mut Open<'m>) -> Result<(), LinkEnd> {
         let messages = &batch.messages;
-        let mut owed = Owed::default();
         let Some(first) = messages.first() else {
-            return Ok(owed);
+            return Ok(());
         };
         self.core
             .counters
@@ -261,43 +297,31 @@ impl Ingest {
         let core = &self.core;
         let routes = &mut self.routes;
         let mut route_of = |topic: &str| routes.route(generation, topic, || core.find_route(topic));
-        let mut stored: Vec<Option<Arc<Stored>>> = Vec::new();
-        stored.resize(messages.len(), None);
-        let mut waiting = Vec::new();
+        open.stored.resize(messages.len(), None);
         let choose = |share: &Share, message: &Message<'_>| core.choose(share, message);
         let route = route_of(first.topic);
         if route.shares.is_empty() && messages.iter().all(|m| m.topic == first.topic) {
             let same = Spread::of_one(&route, messages);
-            self.offer(same, batch, &mut stored, (&mut waiting, &mut owed))?;
-        } else {
-            let mut spread = Spread::default();
-            let (mut last_topic, mut last) = (first.topic, route);
-            for (index, message) in messages.iter().enumerate() {
-                if message.topic != last_topic {
-                    last = route_of(message.topic);
-                    last_topic = message.topic;
-                }
-                spread.add(&last, index as u32, message, &choose);
-            }
-            self.offer(spread, batch, &mut stored, (&mut waiting, &mut owed))?;
+            return self.offer(same, batch, open);
         }
-        if !waiting.is_empty() {
-            self.core.counters.held.add(1);
-            for subscriber in waiting {
-                self.wait_for(subscriber, batch, &mut stored, &mut owed)
-                    .await?;
+        let mut spread = Spread::default();
+        let (mut last_topic, mut last) = (first.topic, route);
+        for (index, message) in messages.iter().enumerate() {
+            if message.topic != last_topic {
+                last = route_of(message.topic);
+                last_topic = message.topic;
             }
+            spread.add(&last, index as u32, message, &choose);
         }
-        Ok(owed)
+        self.offer(spread, batch, open)
     }
 
-    /// Offers every subscriber its part once; those who did not take all come into `waiting`.
+    /// Offers every subscriber its part once; those who did not take all wait.
     fn offer<'m>(
         &self,
         spread: Spread<'_, 'm>,
         batch: &Batch<'m>,
-        stored: &mut [Option<Arc<Stored>>],
-        (waiting, owed): (&mut Vec<Waiting<'m>>, &mut Owed),
+        open: &mut Open<'m>,
     ) -> Result<(), LinkEnd> {
         let mut to_sinks = 0;
         for (slot, own) in spread.sinks {
@@ -305,17 +329,18 @@ impl Ingest {
             let taken = slot.offer(own);
             to_sinks += own.len() as u64;
             if taken < own.len() {
-                waiting.push(Waiting::Sink(slot, own[taken..].to_vec()));
+                let rest = own[taken..].to_vec();
+                open.waiting.push_back(Waiting::Sink(slot, rest));
             } else if !batch.acks.is_empty() {
-                owed.unsettled.extend(slot.settled());
+                open.unsettled.extend(slot.settled());
             }
         }
         self.core.counters.messages_to_sinks.add(to_sinks);
         for (session, picks) in spread.sessions {
-            let now = batch.received;
-            let rest = self.deliver(&session, picks, batch, stored, now, &mut owed.journaled)?;
+            let rest = self.deliver(&session, picks, batch, open, batch.received)?;
             if let Some((picks, why)) = rest {
-                waiting.push(Waiting::Session(session, picks, why));
+                open.waiting
+                    .push_back(Waiting::Session(session, picks, why));
             }
         }
         Ok(())
@@ -327,17 +352,16 @@ impl Ingest {
         session: &Arc<Session>,
         mut picks: Picks,
         batch: &Batch<'_>,
-        stored: &mut [Option<Arc<Stored>>],
+        open: &mut Open<'_>,
         now: UnixMillis,
-        journaled: &mut bool,
     ) -> Result<Option<(Picks, Why)>, LinkEnd> {
         let mut terms = Terms {
             publisher: self.session.key,
             retained: &batch.retain,
             ..self.core.terms(now)
         };
-        let outcome = session.deliver(&mut terms, &batch.messages, &picks, stored);
-        *journaled |= terms.journaled;
+        let outcome = session.deliver(&mut terms, &batch.messages, &picks, &mut open.stored);
+        open.journaled |= terms.journaled;
         self.core.count(&terms);
         match outcome {
             Delivered::All => Ok(None),
@@ -353,15 +377,29 @@ impl Ingest {
         }
     }
 
+    /// Waits for those who did not take all, one after the other.
+    async fn wait_for_all<'m>(
+        &self,
+        batch: &Batch<'m>,
+        open: &mut Open<'m>,
+    ) -> Result<(), LinkEnd> {
+        while let Some(mut subscriber) = open.waiting.pop_front() {
+            if let Err(end) = self.wait_for(&mut subscriber, batch, open).await {
+                open.waiting.push_front(subscriber);
+                return Err(end);
+            }
+        }
+        Ok(())
+    }
+
     async fn wait_for(
         &self,
-        subscriber: Waiting<'_>,
+        subscriber: &mut Waiting<'_>,
         batch: &Batch<'_>,
-        stored: &mut [Option<Arc<Stored>>],
-        owed: &mut Owed,
+        open: &mut Open<'_>,
     ) -> Result<(), LinkEnd> {
         match subscriber {
-            Waiting::Sink(slot, mut rest) => {
+            Waiting::Sink(slot, rest) => {
                 while !rest.is_empty() {
                     tokio::select! {
                         () = slot.wait_for_room() => {}
@@ -372,45 +410,66 @@ impl Ingest {
                             return Err(LinkEnd::CutOff);
                         }
                     }
-                    let taken = slot.offer(&rest);
+                    let taken = slot.offer(rest);
                     rest.drain(..taken);
                 }
                 if !batch.acks.is_empty() {
-                    owed.unsettled.extend(slot.settled());
+                    open.unsettled.extend(slot.settled());
                 }
                 Ok(())
             }
-            Waiting::Session(session, mut picks, mut why) => {
-                loop {
-                    let told = session.room.notified();
-                    tokio::pin!(told);
-                    told.as_mut().enable();
-                    let now = self.core.clock.now();
-                    match why {
-                        Why::JournalBusy => {
-                            self.journal_room(journal::JournalError::Busy).await?;
-                        }
-                        // The check again, since room may have come before we listened.
-                        Why::Full if session.holds_back(&self.core.config, now) => {
-                            tokio::select! {
-                                () = told => {}
-                                () = tokio::time::sleep(self.core.config.slow_subscriber_grace.0)
-                                    => {}
-                                () = self.cancel.cancelled() => return Err(LinkEnd::CutOff),
-                            }
-                        }
-                        Why::Full => {}
+            Waiting::Session(session, picks, why) => loop {
+                let told = session.room.notified();
+                tokio::pin!(told);
+                told.as_mut().enable();
+                let now = self.core.clock.now();
+                match why {
+                    Why::JournalBusy => {
+                        self.journal_room(journal::JournalError::Busy).await?;
                     }
-                    let now = self.core.clock.now();
-                    let journaled = &mut owed.journaled;
-                    let rest = self.deliver(&session, picks, batch, stored, now, journaled)?;
-                    match rest {
-                        None => return Ok(()),
-                        Some((rest, reason)) => (picks, why) = (rest, reason),
+                    // The check again, since room may have come before we listened.
+                    Why::Full if session.holds_back(&self.core.config, now) => {
+                        tokio::select! {
+                            () = told => {}
+                            () = tokio::time::sleep(self.core.config.slow_subscriber_grace.0) => {}
+                            () = self.cancel.cancelled() => return Err(LinkEnd::CutOff),
+                        }
                     }
+                    Why::Full => {}
                 }
+                let now = self.core.clock.now();
+                match self.deliver(session, std::mem::take(picks), batch, open, now)? {
+                    None => return Ok(()),
+                    Some((rest, reason)) => (*picks, *why) = (rest, reason),
+                }
+            },
+        }
+    }
+
+    /// Waits until sinks have brought what they took to where they promise to.
+    async fn settle(&self, unsettled: &mut Vec<Settled>) -> Result<(), LinkEnd> {
+        while let Some(settled) = unsettled.last_mut() {
+            tokio::select! {
+                () = settled => {}
+                () = self.cancel.cancelled() => return Err(LinkEnd::CutOff),
+            }
+            unsettled.pop();
+        }
+        Ok(())
+    }
+
+    /// Takes QoS 2 identifiers whose messages are handed on.
+    async fn take_ids(&self, ids: impl Iterator<Item = u16>) -> Result<(), LinkEnd> {
+        for id in ids {
+            let take = || {
+                let (store, link) = (&self.core.store, self.link);
+                self.session.take_exactly_once(store, link, id)
+            };
+            while let Err(error) = take() {
+                self.journal_room(error).await?;
             }
         }
+        Ok(())
     }
 }
 

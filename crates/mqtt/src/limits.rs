@@ -12,6 +12,20 @@ pub const TOPIC_LEVELS_MAX: usize = 128;
 /// Bytes after the fixed header: what MQTT's four-byte remaining length can say.
 pub const REMAINING_BYTES_MAX: usize = 268_435_455;
 
+/// Bytes of filters that one client may have for each of the `mqtt.subscriptions_per_client_max`
+/// that it may have: a thousand of a kilobyte, or fewer that are longer.
+pub const SUBSCRIPTION_BYTES_MEAN_MAX: usize = 1_024;
+
+/// Bytes of QoS 2 messages that go on without the links which brought them, of all sessions; what is
+/// beyond comes again from its publisher, and so twice to some.
+pub const UNFINISHED_BYTES_MAX: usize = 64 * 1024 * 1024;
+
+/// Until the end of a session is tried again that the journal has refused.
+pub const SESSION_END_RETRY: Duration = Duration::from_secs(1);
+
+/// Bytes that a level of a filter counts for beside its text: what stands around it in the trie.
+pub const FILTER_LEVEL_BYTES: usize = 64;
+
 /// Bytes of a client id: long enough for a UUID with a path, short enough to be a map's key.
 pub const CLIENT_ID_BYTES_MAX: usize = 1_024;
 
@@ -31,6 +45,10 @@ pub const WRITE_BYTES_KEPT: usize = 16 * 1024;
 
 /// Bytes: how far the writer fills its buffer from the queue before it writes.
 pub const WRITE_BYTES_FILL: usize = 64 * 1024;
+
+/// Bytes of the retained messages of one new subscription that are journaled for its client at
+/// once; of more, those that were not sent yet are gone after a restart.
+pub const REPLAY_JOURNALED_BYTES_MAX: usize = 1024 * 1024;
 
 /// Topics that one link may give a number to, in each direction: what is kept for them is a
 /// name each, for as long as the link lasts.

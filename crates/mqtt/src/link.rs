@@ -192,7 +192,10 @@ async fn say_goodbye(
 fn log_end(session: &Session, end: &LinkEnd) {
     let client = &*session.client_id;
     match end {
-        LinkEnd::Disconnected { .. } | LinkEnd::Closed(_) | LinkEnd::CutOff => {
+        LinkEnd::Disconnected { .. }
+        | LinkEnd::Closed(_)
+        | LinkEnd::CutOff
+        | LinkEnd::Told(ReasonCode::MaximumConnectTime) => {
             tracing::debug!(client, reason = %base::report(end), "link ended");
         }
         _ => tracing::warn!(client, reason = %base::report(end), "link ended by the server"),
@@ -260,6 +263,10 @@ impl Reader {
         let mut heard = Instant::now();
         let silence = sleep_until(heard + keep_alive.unwrap_or(FOR_EVER));
         tokio::pin!(silence);
+        let ends = ingest.pass().ends();
+        let until = ends.map(|at| at.since(self.core.clock.now()).min(FOR_EVER));
+        let over = sleep_until(heard + until.unwrap_or(FOR_EVER));
+        tokio::pin!(over);
         let mut turn_bytes = 0;
         loop {
             let buffer = std::mem::take(&mut self.buffer);
@@ -299,6 +306,10 @@ impl Reader {
                 tokio::select! {
                     biased;
                     () = cancel.cancelled() => return LinkEnd::CutOff,
+                    // Before what comes: who always sends must not outlive it.
+                    () = &mut over, if ends.is_some() => {
+                        return LinkEnd::Told(ReasonCode::MaximumConnectTime);
+                    }
                     read = self.read(needed) => match read {
                         Ok(()) => break,
                         Err(end) => return end,

@@ -133,11 +133,14 @@ async fn admit(
         let end = LinkEnd::Protocol("the client id is in use by another user");
         return Err((ReasonCode::ClientIdentifierNotValid, end));
     }
-    if let Some(will) = &connect.will {
-        let may = match will.topic.starts_with("$SYS") {
-            true => Err(ReasonCode::NotAuthorized),
-            false => pass.may_publish(will.topic, will.qos, will.retain),
-        };
+    let owner = Owner {
+        user: pass.user().map(Box::from),
+        host: origin.host().into(),
+    };
+    let will = connect.will.as_ref();
+    let will = will.map(|will| Will::of(will, core.clock.now(), &client_id, &owner));
+    if let Some(will) = &will {
+        let may = will.judge(&*pass);
         may.map_err(|code| (code, LinkEnd::Protocol("the will may not be published")))?;
     }
     let expiry_s = expiry_s(connect, core.config.session_expiry_s());
@@ -193,14 +196,8 @@ async fn admit(
         client_id: &client_id,
         is_clean: connect.clean_start,
         expiry_s,
-        will: connect
-            .will
-            .as_ref()
-            .map(|will| Will::of(will, core.clock.now())),
-        owner: Owner {
-            user: pass.user().map(Box::from),
-            host: origin.host().into(),
-        },
+        will,
+        owner,
         link: link_ref,
     };
     let session = core

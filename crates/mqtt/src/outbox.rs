@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use base::UnixMillis;
 use journal::JournalError;
+use tokio_util::sync::CancellationToken;
 
 use crate::codec::{self, Outgoing, PUBREL, Properties};
 use crate::config::MqttConfig;
@@ -36,6 +37,8 @@ pub(crate) struct Outbox {
     /// When the will of a link that has ended is due.
     pub(crate) will_at: Option<UnixMillis>,
     pub(crate) subscriptions: HashMap<TopicFilter, Subscription>,
+    /// Of their filters.
+    pub(crate) subscription_bytes: usize,
     pub(crate) out: Vec<u8>,
     /// The output may leave only when what was journaled so far is durable.
     pub(crate) out_after_journal: bool,
@@ -52,6 +55,10 @@ pub(crate) struct Outbox {
     pub(crate) resend_at: usize,
     pub(crate) next_id: u16,
     pub(crate) exactly_once: HashSet<u16>,
+    /// Those of them whose PUBLISH came on this link: what the receive maximum bounds.
+    pub(crate) exactly_once_on_link: HashSet<u16>,
+    /// Ends when the client's QoS 2 messages that are being handed on are with everybody.
+    pub(crate) handing_on: Option<CancellationToken>,
     pub(crate) full_since: Option<UnixMillis>,
     pub(crate) lagging: bool,
     pub(crate) last_seen: UnixMillis,
@@ -72,6 +79,9 @@ pub(crate) struct Queued {
     pub(crate) is_replay: bool,
     /// Its number in the journal; 0 when it is not there.
     pub(crate) number: u64,
+    /// Of a retained message that comes to be there when it is sent at the latest: the number
+    /// that it will have, so that it keeps its place among the others. 0 for others.
+    pub(crate) place: u64,
     pub(crate) grant: Arc<Grant>,
 }
 
@@ -105,6 +115,7 @@ impl Outbox {
             will: None,
             will_at: None,
             subscriptions: HashMap::new(),
+            subscription_bytes: 0,
             out: Vec::new(),
             out_after_journal: false,
             acknowledgement_bytes: 0,
@@ -116,6 +127,8 @@ impl Outbox {
             resend_at: 0,
             next_id: 1,
             exactly_once: HashSet::new(),
+            exactly_once_on_link: HashSet::new(),
+            handing_on: None,
             full_since: None,
             lagging: false,
             last_seen: now,
@@ -141,6 +154,8 @@ impl Outbox {
         self.out_after_journal = false;
         self.acknowledgement_bytes = 0;
         self.resend_at = 0;
+        // The quota of either side begins anew with each link (5.0 section 4.9).
+        self.exactly_once_on_link = HashSet::new();
         self.full_since = None;
         self.lagging = false;
         self.aliases = HashMap::new();
@@ -302,7 +317,7 @@ impl Outbox {
     /// Sends what was the front of the queue, or drops it for good.
     fn send_next(
         &mut self,
-        next: Queued,
+        mut next: Queued,
         store: &Store,
         session: u64,
         now: UnixMillis,
@@ -315,17 +330,14 @@ impl Outbox {
             _ => self.free_id(),
         };
         let is_expired = message.expires.is_some_and(|at| at <= now);
-        if !is_expired && qos != Qos::AtMostOnce && next.number != 0 {
-            let number = next.number;
-            if let Err(error) = store.put(Change::Sent {
-                session,
-                number,
-                id,
-            }) {
-                return Err((next, error));
-            }
+        let is_kept = next.number != 0 || next.place != 0;
+        if !is_expired && qos != Qos::AtMostOnce && is_kept {
             // A QoS 1 message that comes again under another identifier does no harm.
-            self.out_after_journal |= qos == Qos::ExactlyOnce;
+            match (next.note_sent(store, session, id), qos) {
+                (Ok(()), _) => self.out_after_journal |= qos == Qos::ExactlyOnce,
+                (Err(JournalError::Full { .. }), Qos::AtLeastOnce) => {}
+                (Err(error), _) => return Err((next, error)),
+            }
         }
         let went =
             !is_expired && self.write(outgoing(&message, &grant, qos, retain, false, id, now));

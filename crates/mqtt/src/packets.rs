@@ -164,8 +164,11 @@ async fn publishes<'b>(
     let bytes_max = usize::try_from(config.packet_bytes_max.0).unwrap_or(usize::MAX);
     let mut batch = Batch::new(talk.core.clock.now());
     let mut known = "";
-    // The client's QoS 2 messages under way before this batch, once it is known.
-    let mut held = None;
+    // What the receive maximum bounds: QoS 2 messages under way on this link before this batch,
+    // once it is known, and what of the batch comes on top.
+    let (mut held, mut owed) = (None, 0);
+    // Whether identifiers that are not known are new.
+    let mut is_alone = false;
     let next = loop {
         let frame = match codec::frame(&buffer[*used..], bytes_max) {
             Ok(Ok(frame)) => frame,
@@ -188,12 +191,23 @@ async fn publishes<'b>(
             Err(error) => break Err(error.into()),
         };
         known = topic;
-        let taken = publish.qos == Qos::ExactlyOnce && talk.session.exactly_once_taken(publish.id);
-        if talk.version == Version::V5 && publish.qos != Qos::AtMostOnce && !taken {
-            let held = *held.get_or_insert_with(|| talk.session.exactly_once_count());
-            if held + batch.owed() >= usize::from(config.receive_maximum) {
+        if publish.qos == Qos::ExactlyOnce && !is_alone {
+            if let Err(end) = ingest.earlier_links().await {
+                break Err(end);
+            }
+            is_alone = true;
+        }
+        let (taken, counted) = match publish.qos {
+            Qos::ExactlyOnce => talk.session.exactly_once_taken(publish.id),
+            _ => (false, false),
+        };
+        let counted = counted || publish.qos == Qos::ExactlyOnce && batch.owes_pubrec(publish.id);
+        if talk.version == Version::V5 && publish.qos != Qos::AtMostOnce && !counted {
+            let held = *held.get_or_insert_with(|| talk.session.exactly_once_on_link());
+            if held + owed >= usize::from(config.receive_maximum) {
                 break Err(LinkEnd::Told(ReasonCode::ReceiveMaximumExceeded));
             }
+            owed += 1;
         }
         match talk.objection(ingest, topic, &publish) {
             Ok(None) => batch.push(&publish, topic, taken),

@@ -48,7 +48,7 @@ pub(crate) struct Route {
 }
 
 /// Messages of a batch that one session gets: their indexes, each with the index of its terms.
-#[derive(Default)]
+#[derive(Clone, Default)]
 pub(crate) struct Picks {
     grants: Vec<Arc<Grant>>,
     list: Vec<(u32, u32)>,

@@ -28,7 +28,8 @@
 //!
 //! For a persistent session a QoS 2 PUBLISH leaves only when its packet identifier is journaled,
 //! and PUBREL only when it is journaled that PUBREC came; so after a restart the same message
-//! goes out under the same identifier, or none.
+//! goes out under the same identifier, or none. Retained messages of a new subscription too: what
+//! of them is not in the journal yet gets there before it leaves.
 
 mod answers;
 mod deliver;
@@ -45,6 +46,7 @@ use crate::codec::Version;
 use crate::config::MqttConfig;
 use crate::core::Core;
 use crate::gate::{Gate, Owner, Pass};
+use crate::limits::SUBSCRIPTION_BYTES_MEAN_MAX;
 use crate::outbox::{Inflight, Outbox, Queued};
 use crate::reason::ReasonCode;
 use crate::records::{Change, RecoveredSession, Subscription};
@@ -179,6 +181,7 @@ impl Session {
             let mut state = session.state.lock();
             state.expiry_s = from.expiry_s.unwrap_or(default_expiry_s);
             (state.owner, state.away) = (from.owner, away);
+            state.subscription_bytes = from.subscriptions.keys().map(TopicFilter::bytes).sum();
             state.subscriptions = from.subscriptions;
             state.exactly_once = from.exactly_once;
             for (number, known) in from.queue {
@@ -192,6 +195,7 @@ impl Session {
                     retain: known.retain,
                     is_replay: false,
                     number,
+                    place: 0,
                     grant: Arc::new(grant),
                 };
                 let Some(id) = known.sent else {
@@ -387,7 +391,8 @@ impl Session {
         }
     }
 
-    /// Notes a subscription; `None` when the client has as many as it may, else whether it is new.
+    /// Notes a subscription; `None` when the client has as many as it may, or as many bytes of
+    /// filters, else whether it is new.
     pub(crate) fn subscribe(
         &self,
         config: &MqttConfig,
@@ -397,7 +402,11 @@ impl Session {
     ) -> Result<Option<bool>, JournalError> {
         let mut state = self.state.lock();
         let known = state.subscriptions.get(filter).copied();
-        if known.is_none() && state.subscriptions.len() >= config.subscriptions_per_client_max {
+        let (bytes, most) = (filter.bytes(), config.subscriptions_per_client_max);
+        let bytes_max = most.saturating_mul(SUBSCRIPTION_BYTES_MEAN_MAX);
+        let has_room = state.subscriptions.len() < most
+            && state.subscription_bytes.saturating_add(bytes) <= bytes_max;
+        if known.is_none() && !has_room {
             return Ok(None);
         }
         if self.persistent && known != Some(subscription) {
@@ -408,6 +417,9 @@ impl Session {
             })?;
         }
         state.subscriptions.insert(filter.clone(), subscription);
+        if known.is_none() {
+            state.subscription_bytes += bytes;
+        }
         Ok(Some(known.is_none()))
     }
 
@@ -428,6 +440,7 @@ impl Session {
             })?;
         }
         state.subscriptions.remove(filter);
+        state.subscription_bytes -= filter.bytes();
         Ok(true)
     }
 
@@ -515,6 +528,34 @@ impl LinkRef {
 }
 
 impl Queued {
+    /// Puts it into the journal, in the place that it has.
+    pub(crate) fn keep(&mut self, store: &Store, session: u64) -> Result<(), JournalError> {
+        self.number = self.place;
+        let kept = store.put(self.change(session));
+        if kept.is_err() {
+            self.number = 0;
+        }
+        kept
+    }
+
+    /// Notes in the journal that it goes out under this packet identifier.
+    pub(crate) fn note_sent(
+        &mut self,
+        store: &Store,
+        session: u64,
+        id: u16,
+    ) -> Result<(), JournalError> {
+        if self.number == 0 {
+            self.keep(store, session)?;
+        }
+        let number = self.number;
+        store.put(Change::Sent {
+            session,
+            number,
+            id,
+        })
+    }
+
     pub(crate) fn change(&self, session: u64) -> Change<'_> {
         Change::Queued {
             session,

@@ -9,7 +9,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-use crate::limits::{TOPIC_BYTES_MAX, TOPIC_LEVELS_MAX};
+use crate::limits::{FILTER_LEVEL_BYTES, TOPIC_BYTES_MAX, TOPIC_LEVELS_MAX};
 
 /// The name of an MQTT topic: what a message is published to.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,6 +90,11 @@ impl TopicFilter {
             Some(at) => self.0[..at].trim_end_matches('/'),
             None => &self.0,
         }
+    }
+
+    /// Bytes that it counts for among those of its client.
+    pub(crate) fn bytes(&self) -> usize {
+        self.0.len() + self.0.split('/').count() * FILTER_LEVEL_BYTES
     }
 
     /// Whether any level is a wildcard.

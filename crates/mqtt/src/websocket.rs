@@ -71,7 +71,7 @@ fn judge(
     if let Some(origin) = headers.get(header::ORIGIN)
         && !is_welcome(origin, headers.get(header::HOST), origins)
     {
-        let reason = "pages of this origin may not connect: name it in mqtt.websocket_origins\n";
+        let reason = "pages of this origin may not connect: name it in mqtt.websocket.origins\n";
         return Err((StatusCode::FORBIDDEN, reason));
     }
     let asked = headers.get_all(header::SEC_WEBSOCKET_PROTOCOL);

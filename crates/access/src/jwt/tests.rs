@@ -81,10 +81,12 @@ fn a_token_of_the_issuer_names_its_caller_until_it_expires() {
     let issuer = Issuer::new();
     let es256 = json!({"alg": "ES256", "kid": "one"});
     let token = issuer.sign(&es256, &good());
+    let later = NOW + Duration::from_secs(60) + LEEWAY;
     for _ in 0..2 {
         assert_eq!(issuer.who(NOW, &token), Ok(Principal::user("ann")));
+        let (_, until) = issuer.jwts.check_until(NOW, &token).unwrap();
+        assert_eq!(until, later);
     }
-    let later = NOW + Duration::from_secs(60) + LEEWAY;
     assert_eq!(
         issuer.jwts.check(later, &token),
         Err("the token has expired")

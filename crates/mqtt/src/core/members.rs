@@ -8,6 +8,7 @@ use journal::JournalError;
 
 use crate::core::Core;
 use crate::gate::Owner;
+use crate::limits::SESSION_END_RETRY;
 use crate::message::Message;
 use crate::reason::ReasonCode;
 use crate::records::{Change, Subscription};
@@ -49,6 +50,19 @@ impl Core {
         claim: Claim<'_>,
         connack: impl FnOnce(bool) -> Vec<u8>,
     ) -> Result<Arc<Session>, JournalError> {
+        let mut wills = Vec::new();
+        let session = self.take_up(claim, connack, &mut wills);
+        self.publish_wills(wills);
+        session
+    }
+
+    /// As [`Core::attach`]; the wills that are due come into `wills`, also when it fails.
+    fn take_up(
+        &self,
+        claim: Claim<'_>,
+        connack: impl FnOnce(bool) -> Vec<u8>,
+        wills: &mut Vec<Will>,
+    ) -> Result<Arc<Session>, JournalError> {
         let Claim {
             client_id,
             is_clean,
@@ -59,26 +73,23 @@ impl Core {
         } = claim;
         let now = self.clock.now();
         let mut sessions = self.sessions.lock();
-        let mut due = Vec::new();
         let found = sessions.get(client_id).cloned();
         if let Some(old) = found {
-            let (_, has_expired, _) = old.due(now);
+            let (due, has_expired, _) = old.due(now);
+            wills.extend(due);
             if old.persistent && !is_clean && !has_expired {
                 let out = connack(true);
-                let will = old.attach(self, link, (owner, will), expiry_s, &out)?;
+                wills.extend(old.attach(self, link, (owner, will), expiry_s, &out)?);
                 drop(sessions);
                 self.subscriptions_changed();
-                self.publish_wills(will.into_iter().collect());
                 return Ok(old);
             }
-            due.extend(self.end_locked(&mut sessions, &old, ReasonCode::SessionTakenOver)?);
+            wills.extend(self.end_locked(&mut sessions, &old, ReasonCode::SessionTakenOver)?);
         }
         let (key, persistent) = (self.store.next_number(), expiry_s > 0);
         let session = Arc::new(Session::new(key, client_id.into(), persistent, now));
         session.attach(self, link, (owner, will), expiry_s, &connack(false))?;
         sessions.insert(session.client_id.clone(), session.clone());
-        drop(sessions);
-        self.publish_wills(due);
         Ok(session)
     }
 
@@ -114,7 +125,8 @@ impl Core {
             match self.end_locked(&mut sessions, session, ReasonCode::Success) {
                 Ok(will) => wills.extend(will),
                 Err(error) => {
-                    tracing::warn!(client = %session.client_id, %error, "session not ended");
+                    tracing::warn!(client = %session.client_id, %error, "session not ended yet");
+                    self.look_again(session, Some(now + SESSION_END_RETRY));
                 }
             }
         } else {
@@ -139,26 +151,33 @@ impl Core {
     pub(crate) fn act_on_deadlines(self: &Arc<Self>) -> Option<UnixMillis> {
         let now = self.clock.now();
         let mut wills = Vec::new();
+        let mut refused = None;
         let take = || self.deadlines.lock().take(now);
         while let Some(client_id) = take() {
             let mut sessions = self.sessions.lock();
             let Some(session) = sessions.get(&client_id).cloned() else {
                 continue;
             };
-            let (will, has_expired, again) = session.due(now);
+            let (will, has_expired, mut again) = session.due(now);
             wills.extend(will);
             if has_expired {
-                tracing::info!(client = %session.client_id, "session expired");
                 match self.end_locked(&mut sessions, &session, ReasonCode::Success) {
-                    Ok(will) => wills.extend(will),
+                    Ok(will) => {
+                        tracing::info!(client = %session.client_id, "session expired");
+                        wills.extend(will);
+                        self.counters.expired.add(1);
+                    }
                     Err(error) => {
-                        tracing::warn!(client = %session.client_id, %error, "session not ended");
+                        again = Some(now + SESSION_END_RETRY);
+                        refused = Some(error);
                     }
                 }
-                self.counters.expired.add(1);
             }
             drop(sessions);
             self.look_again(&session, again);
+        }
+        if let Some(error) = refused {
+            tracing::warn!(error = %base::report(&error), "sessions not ended yet");
         }
         self.publish_wills(wills);
         self.deadlines.lock().next()
@@ -269,7 +288,7 @@ impl Core {
         if session.retained_waiting() + found.len() > self.config.retained_messages_max {
             return false;
         }
-        session.queue_retained(found, &grant);
+        session.queue_retained(&self.store, found, &grant);
         true
     }
 

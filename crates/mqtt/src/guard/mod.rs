@@ -4,7 +4,8 @@
 //! A password is checked by the users of `access`, as on the Kafka listener and over HTTP: hashing
 //! takes tens of milliseconds, so few are hashed at a time, who was wrong is answered late, and who
 //! was right is remembered for a while. Instead of a password an API token or a JSON Web Token may
-//! be shown. Changed ACLs hold at once for clients that are connected; they stay connected.
+//! be shown; the connection ends with it. Changed ACLs hold at once for clients that are connected;
+//! they stay connected.
 
 mod exchange;
 mod pass;
@@ -151,13 +152,17 @@ impl Gate for Guard {
 /// A reason code and its reason in words.
 type No = (ReasonCode, &'static str);
 
+/// Who somebody is, and until when what says so is good.
+type Known = (Principal, Option<UnixMillis>);
+
 impl Shared {
     async fn admit(self: &Arc<Self>, hello: &Hello<'_>) -> Result<Arc<ClientPass>, No> {
         let ip = hello.origin.peer.ip().to_canonical();
         self.connects(ip)?;
-        let principal = self.principal(hello, ip).await?;
+        let (principal, until) = self.principal(hello, ip).await?;
         let host = hello.origin.host();
         let pass = ClientPass::new(Arc::clone(self), principal, hello.client_id, host);
+        let pass = pass.until(until);
         pass.take_seat()?;
         Ok(Arc::new(pass))
     }
@@ -183,14 +188,14 @@ impl Shared {
     }
 
     /// Who it is.
-    async fn principal(&self, hello: &Hello<'_>, ip: IpAddr) -> Result<Principal, No> {
+    async fn principal(&self, hello: &Hello<'_>, ip: IpAddr) -> Result<Known, No> {
         let certificate = || {
             let subject = hello.origin.certificate.as_deref();
-            subject.map(Principal::user)
+            subject.map(|subject| (Principal::user(subject), None))
         };
         if !self.settings.logins {
             // Nobody is asked, so nobody is believed either, but for who was verified below.
-            return Ok(certificate().unwrap_or_else(Principal::anonymous));
+            return Ok(certificate().unwrap_or((Principal::anonymous(), None)));
         }
         let name = hello.username.unwrap_or_default();
         let Some(shown) = hello.password else {
@@ -209,12 +214,12 @@ impl Shared {
         let now = self.clock.now();
         if let Some(found) = self.holder(now, name, text) {
             return match found {
-                Some(principal) => Ok(principal),
+                Some(known) => Ok(known),
                 None => Err(self.late(wrong).await),
             };
         }
         if let Some(principal) = self.passwords.known(now, name, text) {
-            return Ok(principal);
+            return Ok((principal, None));
         }
         let busy = (ReasonCode::ServerBusy, "too many logins wait already");
         let _waiting = self.waiting.try_acquire().map_err(|_| busy)?;
@@ -226,7 +231,7 @@ impl Shared {
         );
         let checked = tokio::task::spawn_blocking(move || passwords.check(now, &name, &text)).await;
         match checked {
-            Ok(Some(principal)) => Ok(principal),
+            Ok(Some(principal)) => Ok((principal, None)),
             _ => {
                 tracing::debug!(%ip, "an MQTT login failed");
                 Err(self.late(wrong).await)
@@ -235,17 +240,20 @@ impl Shared {
     }
 
     /// Whom a token stands for: none when the text is no token, `Some(None)` when it is a bad one.
-    fn holder(&self, now: UnixMillis, name: &str, text: &str) -> Option<Option<Principal>> {
+    fn holder(&self, now: UnixMillis, name: &str, text: &str) -> Option<Option<Known>> {
         if Token::looks_like(text) {
             let snapshot = self.access.snapshot();
             let token = snapshot.token_of(text);
             // A token stands for its own user only.
             let token = token.filter(|token| name.is_empty() || token.user == name);
-            return Some(token.and_then(|token| token.principal(now)));
+            return Some(token.and_then(|token| Some((token.principal(now)?, token.expires))));
         }
         let jwts = self.jwts.as_ref()?;
         let is_jwt = text.starts_with("eyJ") && text.matches('.').count() == 2;
-        is_jwt.then(|| jwts.check(now, text).ok().map(|bearer| bearer.principal))
+        is_jwt.then(|| {
+            let (bearer, until) = jwts.check_until(now, text).ok()?;
+            Some((bearer.principal, Some(until)))
+        })
     }
 
     /// Refuses late, so that nobody tries many.

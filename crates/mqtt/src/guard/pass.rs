@@ -26,6 +26,8 @@ pub(super) struct ClientPass {
     principal: Principal,
     client_id: Arc<str>,
     host: String,
+    /// Until when what the client has shown is good.
+    until: Option<UnixMillis>,
     /// By which state of the ACLs, and the rules.
     rules: Mutex<Option<(u64, Arc<Rules>)>>,
     own: Mutex<Own>,
@@ -52,6 +54,7 @@ impl ClientPass {
             principal,
             client_id: client_id.into(),
             host,
+            until: None,
             rules: Mutex::default(),
             own: Mutex::new(Own {
                 messages: meters(),
@@ -59,6 +62,12 @@ impl ClientPass {
             }),
             is_seated: AtomicBool::new(false),
         }
+    }
+
+    /// Ends with what the client has shown.
+    pub(super) fn until(mut self, until: Option<UnixMillis>) -> Self {
+        self.until = until;
+        self
     }
 
     /// Takes one of the connections that the user may have, until the pass is dropped.
@@ -169,6 +178,10 @@ impl Pass for ClientPass {
             self.refuse(Refused::Receive, topic, self.is_foreign(topic));
         }
         may
+    }
+
+    fn ends(&self) -> Option<UnixMillis> {
+        self.until
     }
 
     fn user(&self) -> Option<&str> {

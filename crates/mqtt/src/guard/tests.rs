@@ -410,3 +410,17 @@ async fn scram_proves_a_user_and_wrong_words_do_not() {
     assert_eq!(code, ReasonCode::NotAuthorized);
     assert_eq!(guard.refusals(1)[0].what, Refused::Connect);
 }
+
+#[tokio::test]
+async fn a_pass_ends_with_its_token() {
+    let house = House::new();
+    let guard = house.guard(asks());
+    let minute = Some(Duration::from_secs(60));
+    let (token, text) = Token::issue("ann", "", SystemClock.now(), minute).unwrap();
+    let expires = token.expires;
+    house.access.add_token(token).unwrap();
+    for (password, ends) in [(text.as_str(), expires), ("pencil", None)] {
+        let pass = enter(&guard, Some("ann"), Some(password), None).await;
+        assert_eq!(pass.unwrap().ends(), ends);
+    }
+}

@@ -5,6 +5,7 @@ mod conformance;
 mod doors;
 mod five;
 mod flood;
+mod full_disk;
 mod guarded;
 mod held;
 mod kept;

@@ -2,6 +2,7 @@
 
 use journal::JournalError;
 use parking_lot::MutexGuard;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::Session;
 use crate::codec::{PUBCOMP, PUBREL, Version};
@@ -91,26 +92,56 @@ impl Session {
         Ok(())
     }
 
-    /// Whether a QoS 2 packet identifier of the client is taken.
-    pub(crate) fn exactly_once_taken(&self, id: u16) -> bool {
-        self.state.lock().exactly_once.contains(&id)
-    }
-
-    /// QoS 2 packet identifiers of the client that are taken.
-    pub(crate) fn exactly_once_count(&self) -> usize {
-        self.state.lock().exactly_once.len()
-    }
-
-    /// Takes a QoS 2 packet identifier: the message was handed on.
-    pub(crate) fn take_exactly_once(&self, store: &Store, id: u16) -> Result<(), JournalError> {
+    /// Notes that QoS 2 messages which came on `link` are being handed on, until the guard goes;
+    /// `None` when the session's client is back on another link.
+    pub(crate) fn hand_on(&self, link: u64) -> Option<DropGuard> {
         let mut state = self.state.lock();
+        if !state.is_link(link) {
+            return None;
+        }
+        let under_way = CancellationToken::new();
+        state.handing_on = Some(under_way.clone());
+        Some(under_way.drop_guard())
+    }
+
+    /// What ends when QoS 2 messages that are being handed on are with everybody.
+    pub(crate) fn handing_on(&self) -> Option<CancellationToken> {
+        let under_way = self.state.lock().handing_on.clone();
+        under_way.filter(|under_way| !under_way.is_cancelled())
+    }
+
+    /// Whether a QoS 2 packet identifier of the client is taken, and whether its PUBLISH came on
+    /// this link.
+    pub(crate) fn exactly_once_taken(&self, id: u16) -> (bool, bool) {
+        let state = self.state.lock();
+        let is_taken = state.exactly_once.contains(&id);
+        (is_taken, state.exactly_once_on_link.contains(&id))
+    }
+
+    /// QoS 2 packet identifiers that are taken and whose PUBLISH came on this link.
+    pub(crate) fn exactly_once_on_link(&self) -> usize {
+        self.state.lock().exactly_once_on_link.len()
+    }
+
+    /// Takes a QoS 2 packet identifier that came on `link`: the message was handed on. It is taken
+    /// also where the journal refuses it, but may not be acknowledged then.
+    pub(crate) fn take_exactly_once(
+        &self,
+        store: &Store,
+        link: u64,
+        id: u16,
+    ) -> Result<(), JournalError> {
+        let mut state = self.state.lock();
+        state.exactly_once.insert(id);
+        if state.is_link(link) {
+            state.exactly_once_on_link.insert(id);
+        }
         if self.persistent {
             store.put(Change::ExactlyOnceTaken {
                 session: self.key,
                 id,
             })?;
         }
-        state.exactly_once.insert(id);
         Ok(())
     }
 
@@ -134,6 +165,7 @@ impl Session {
                 state.out_after_journal = true;
             }
             state.exactly_once.remove(&id);
+            state.exactly_once_on_link.remove(&id);
             reason = ReasonCode::Success;
         }
         state.acknowledge(PUBCOMP, id, reason);

@@ -9,6 +9,7 @@ use parking_lot::MutexGuard;
 use super::{Delivered, Output, Session, Standing, Terms};
 use crate::codec::Outgoing;
 use crate::config::MqttConfig;
+use crate::limits::REPLAY_JOURNALED_BYTES_MAX;
 use crate::message::{Message, Qos};
 use crate::outbox::{Filled, Outbox, Queued, bytes_max};
 use crate::reason::ReasonCode;
@@ -97,21 +98,37 @@ impl Session {
         pass.is_none_or(|pass| pass.may_receive(topic))
     }
 
-    /// Queues retained messages for a new subscription.
-    pub(crate) fn queue_retained(&self, messages: Vec<Arc<Stored>>, grant: &Arc<Grant>) {
+    /// Queues retained messages for a new subscription. Of a session that is kept, those of QoS 1
+    /// and 2 are journaled: at once where they are few, else when they are sent.
+    pub(crate) fn queue_retained(
+        &self,
+        store: &Store,
+        messages: Vec<Arc<Stored>>,
+        grant: &Arc<Grant>,
+    ) {
         if messages.is_empty() {
             return;
         }
+        let bytes: usize = messages.iter().map(|message| message.bytes()).sum();
+        let are_few = bytes <= REPLAY_JOURNALED_BYTES_MAX;
         let mut state = self.state.lock();
         for message in messages {
-            state.enqueue(Queued {
+            let mut queued = Queued {
                 qos: message.qos.min(grant.qos),
                 message,
                 retain: true,
                 is_replay: true,
                 number: 0,
+                place: 0,
                 grant: grant.clone(),
-            });
+            };
+            if queued.qos != Qos::AtMostOnce && self.persistent {
+                queued.place = store.next_number();
+                if are_few && let Err(error) = queued.keep(store, self.key) {
+                    tracing::debug!(%error, "a retained message is journaled when it is sent");
+                }
+            }
+            state.enqueue(queued);
         }
         drop(state);
         self.wake.notify_one();
@@ -198,6 +215,7 @@ impl Session {
         let mut queued = Queued {
             qos: queued.qos.min(grant.qos),
             number: 0,
+            place: 0,
             grant: grant.clone(),
             ..queued
         };
@@ -275,6 +293,7 @@ impl Session {
             retain: offer.retain,
             is_replay: false,
             number: 0,
+            place: 0,
             grant: offer.grant.clone(),
         };
         if qos != Qos::AtMostOnce && self.persistent {

@@ -10,6 +10,7 @@ use base::SystemClock;
 use tempfile::TempDir;
 
 use super::client::{Client, packet, publish, subscribe};
+use super::five::{Connect, user};
 use super::{Running, until};
 use crate::config::MqttConfig;
 use crate::door::Door;
@@ -326,5 +327,45 @@ async fn a_group_gives_a_tenants_messages_to_a_member_who_may_have_them() {
         .publish("bob", &["beta/1", "beta/2", "beta/3", "beta/4"])
         .await;
     assert_eq!((house.queued("of-ann"), house.queued("of-bob")), (0, 4));
+    house.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_will_speaks_for_its_clients_tenant_alone() {
+    let house = house(LOGINS).await;
+    house.keep_tenants();
+    for (tenant, expected) in [("acme", 0), ("beta", 0x87)] {
+        let properties = user("thalweg.tenant", tenant);
+        let connect = Connect::new("c").will("w", 0, properties);
+        let connect = connect.password(Some("ann"), "pencil");
+        let (_client, connack) = connect.told(house.running.port).await;
+        assert_eq!(connack.reason, expected, "{tenant}");
+    }
+    house.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_will_is_judged_again_when_it_is_published() {
+    let house = house(JUDGED).await;
+    house.allow("ann", Operation::Write, "w/#");
+    house.allow("bob", Operation::Read, "w/#");
+    let (mut bob, _) = house.enter("watcher", "bob", "pencil").await;
+    bob.subscribe("w/#", 0).await;
+    let mut clients = Vec::new();
+    for topic in ["w/denied", "w/open"] {
+        // Retained as well.
+        let connect = Connect::new(topic).will(topic, 0x20, Vec::new());
+        let connect = connect.password(Some("ann"), "pencil");
+        clients.push(connect.go(house.running.port).await);
+    }
+    house.acl(Permission::Deny, "ann", Operation::Write, "w/denied");
+    drop(clients);
+    bob.expect("w/open", "gone").await;
+    until("the other will is refused", || {
+        house.running.server.stats().refused_total == 1
+    })
+    .await;
+    bob.expect_nothing().await;
+    assert_eq!(house.running.server.stats().retained, 1);
     house.running.stop().await;
 }

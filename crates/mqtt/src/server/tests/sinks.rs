@@ -142,6 +142,54 @@ async fn a_sink_that_holds_back_gets_the_rest_once_and_only_then_come_the_acks()
     running.stop().await;
 }
 
+#[tokio::test]
+async fn a_publisher_that_comes_back_while_it_is_held_back_is_heard_once() {
+    let running = Running::start(MqttConfig::default()).await;
+    let (bounded, free) = (Bounded::with_room(1), Bounded::with_room(1_000));
+    running
+        .server
+        .subscribe("a/#".parse().unwrap(), bounded.clone());
+    running.server.subscribe("#".parse().unwrap(), free.clone());
+    let mut fast = running.client("fast").await;
+    fast.subscribe("a/+", 2).await;
+    let mut publisher = Client::connect(running.port, "p", false).await;
+    let both = |dup: u8| {
+        let mut bytes = Vec::new();
+        for (topic, id) in [("a/1", 1), ("a/2", 2)] {
+            let mut one = publish(topic, topic.as_bytes(), 2, false, id);
+            one[0] |= dup;
+            bytes.extend(one);
+        }
+        bytes
+    };
+    publisher.send(&both(0)).await;
+    for topic in ["a/1", "a/2"] {
+        fast.expect(topic, topic).await;
+    }
+    for _ in 0..3 {
+        let (mut back, is_kept) = Client::connect_present(running.port, "p", false).await;
+        assert!(is_kept);
+        publisher.expect_end().await;
+        // It is heard meanwhile, but for QoS 2.
+        back.subscribe("other", 1).await;
+        back.send(&both(8)).await;
+        publisher = back;
+    }
+    bounded.make_room(100);
+    for id in [1, 2] {
+        assert_eq!(publisher.packet().await, (0x50, vec![0, id]));
+    }
+    // The next one follows, in its place.
+    publisher.send(&publish("a/3", b"a/3", 2, false, 3)).await;
+    assert_eq!(publisher.packet().await, (0x50, vec![0, 3]));
+    fast.expect("a/3", "a/3").await;
+    fast.expect_nothing().await;
+    for sink in [bounded, free] {
+        assert_eq!(sink.payloads(), ["a/1", "a/2", "a/3"]);
+    }
+    running.stop().await;
+}
+
 /// Takes everything, and brings it to where it belongs when it is told to.
 #[derive(Default)]
 struct Bringing {

@@ -1,7 +1,7 @@
 //! QoS 2 both ways, over reconnects and restarts.
 
 use super::super::Running;
-use super::{Connect, publish};
+use super::{Connect, publish, two};
 use crate::config::MqttConfig;
 
 #[tokio::test]
@@ -72,6 +72,73 @@ pub(in crate::server) async fn delivery_goes_on_where_it_was_after_reconnect_and
     let running = running.restart(MqttConfig::default()).await;
     let mut keeper = Connect::kept("k", 600).go(running.port).await;
     keeper.expect_nothing().await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn retained_messages_go_on_where_they_were_after_a_restart() {
+    let running = Running::start(MqttConfig::default()).await;
+    let mut publisher = Connect::new("p").go(running.port).await;
+    // All that is above a megabyte together is journaled as it leaves.
+    let large = "x".repeat(12_000);
+    let many = (0..100).map(|number| (format!("many/{number:03}"), large.as_str()));
+    let few = ["few/1", "few/2", "few/3"].map(|topic| (topic.to_owned(), "x"));
+    for (topic, payload) in many.chain(few) {
+        publisher
+            .send(&publish(0x35, &topic, 1, &[], payload))
+            .await;
+        assert_eq!(publisher.packet().await, (0x50, vec![0, 1]));
+        publisher.ack(0x62, 1).await;
+        assert_eq!(publisher.packet().await.0, 0x70);
+    }
+    for (filter, topics) in [
+        ("few/#", ["few/1", "few/2", "few/3"]),
+        ("many/#", ["many/000", "many/001", "many/002"]),
+    ] {
+        // Two at once.
+        let connect = || Connect::kept(filter, 600).with(two(33, 2));
+        let mut keeper = connect().go(running.port).await;
+        keeper.subscribe5(&[], &[(filter, 2)]).await;
+        for topic in &topics[..2] {
+            assert_eq!(keeper.got().await.topic, *topic);
+        }
+    }
+    let running = running.restart(MqttConfig::default()).await;
+    for (filter, waited) in [("few/#", Some("few/3")), ("many/#", None)] {
+        let mut keeper = Connect::kept(filter, 600).go(running.port).await;
+        let (first, second) = (keeper.got().await, keeper.got().await);
+        assert!(first.is_dup() && second.is_dup() && first.is_retained());
+        assert_eq!((first.id, second.id), (1, 2), "of {filter}");
+        if let Some(topic) = waited {
+            let third = keeper.got().await;
+            assert_eq!((third.topic.as_str(), third.is_dup()), (topic, false));
+            assert!(third.id > 2, "its identifier is under way");
+        }
+        keeper.expect_nothing().await;
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_retained_message_that_was_received_is_released_after_a_restart() {
+    let running = Running::start(MqttConfig::default()).await;
+    let mut publisher = Connect::new("p").go(running.port).await;
+    publisher.send(&publish(0x35, "t", 1, &[], "old")).await;
+    assert_eq!(publisher.packet().await, (0x50, vec![0, 1]));
+    let mut keeper = Connect::kept("k", 600).go(running.port).await;
+    keeper.subscribe5(&[], &[("t", 2)]).await;
+    let old = keeper.got().await;
+    let id = old.id.to_be_bytes().to_vec();
+    keeper.ack(0x50, old.id).await;
+    assert_eq!(keeper.packet().await, (0x62, id.clone()));
+    let running = running.restart(MqttConfig::default()).await;
+    let mut keeper = Connect::kept("k", 600).go(running.port).await;
+    assert_eq!(keeper.packet().await, (0x62, id));
+    let mut publisher = Connect::new("p").go(running.port).await;
+    publisher.send(&publish(0x34, "t", 1, &[], "new")).await;
+    let new = keeper.got().await;
+    assert_eq!((new.payload.as_str(), new.is_dup()), ("new", false));
+    assert_ne!(new.id, old.id, "the client would take it for the old one");
     running.stop().await;
 }
 

@@ -55,6 +55,39 @@ pub(in crate::server) async fn a_client_that_sends_more_at_once_than_it_may_is_d
 }
 
 #[tokio::test]
+async fn what_a_client_sends_again_counts_once_and_on_its_own_link_alone() {
+    let config = MqttConfig {
+        receive_maximum: 4,
+        ..MqttConfig::default()
+    };
+    let running = Running::start(config).await;
+    let mut client = Connect::kept("c", 60).go(running.port).await;
+    for id in 1..=3 {
+        client.send(&publish(0x34, "t", id, &[], "x")).await;
+        assert_eq!(client.packet().await.0, 0x50);
+    }
+    drop(client);
+    let mut client = Connect::kept("c", 60).go(running.port).await;
+    // Of the third one the client knows PUBREC. One comes twice, and all in one read.
+    let mut bytes = Vec::new();
+    for (first, id) in [(0x3c, 1), (0x3c, 2), (0x34, 4), (0x3c, 4), (0x32, 5)] {
+        bytes.extend(publish(first, "t", id, &[], "x"));
+    }
+    client.send(&bytes).await;
+    for (kind, id) in [(0x50, 1), (0x50, 2), (0x50, 4), (0x50, 4), (0x40, 5)] {
+        let (first, body) = client.packet().await;
+        assert_eq!((first, &body[..2]), (kind, &[0, id][..]));
+    }
+    client.send(&publish(0x34, "t", 6, &[], "x")).await;
+    assert_eq!(client.packet().await.0, 0x50);
+    client
+        .send(&publish(0x34, "t", 7, &[], "one too many"))
+        .await;
+    client.told_to_go(0x93).await;
+    running.stop().await;
+}
+
+#[tokio::test]
 pub(in crate::server) async fn a_message_too_large_for_its_client_is_dropped_and_counted() {
     let running = Running::start(MqttConfig::default()).await;
     let mut small = Connect::kept("s", 60)

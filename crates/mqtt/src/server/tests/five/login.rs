@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use base::UnixMillis;
+
 use super::super::Running;
 use super::super::client::Client;
 use super::{Connect, auth, named, publish};
@@ -15,15 +17,16 @@ pub(super) struct Asking;
 
 struct Question(bool);
 
-/// What those may do who did not answer.
-struct Few;
+/// What those may do who did not answer, and until when.
+struct Few(Option<UnixMillis>);
 
 impl Gate for Asking {
     fn admit<'a>(&'a self, hello: &'a Hello<'a>) -> Admission<'a> {
         let admitted: Result<Arc<dyn Pass>, ReasonCode> = match hello.username {
             Some("banned") => Err(ReasonCode::Banned),
             Some("wrong") => Err(ReasonCode::BadUserNameOrPassword),
-            _ => Ok(Arc::new(Few)),
+            Some("brief") => Ok(Arc::new(Few(Some(UnixMillis(1))))),
+            _ => Ok(Arc::new(Few(None))),
         };
         Box::pin(std::future::ready(admitted))
     }
@@ -63,6 +66,10 @@ impl Pass for Few {
 
     fn may_receive(&self, topic: &str) -> bool {
         !topic.starts_with("secret")
+    }
+
+    fn ends(&self) -> Option<UnixMillis> {
+        self.0
     }
 }
 
@@ -197,5 +204,14 @@ pub(in crate::server) async fn what_a_client_may_not_do_is_told_with_its_reason(
         .publish(&topic, b"x", Qos::AtMostOnce, false)
         .unwrap();
     client.expect_nothing().await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_link_ends_with_what_its_client_has_shown() {
+    let running = Running::start_guarded(Arc::new(Asking)).await;
+    let connect = Connect::new("c").password(Some("brief"), "x");
+    let mut client = connect.go(running.port).await;
+    client.told_to_go(0xa0).await;
     running.stop().await;
 }

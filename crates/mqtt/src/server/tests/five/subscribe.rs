@@ -161,6 +161,37 @@ pub(in crate::server) async fn acknowledgements_carry_a_code_for_each_filter_in_
 }
 
 #[tokio::test]
+async fn filters_have_a_bound_in_bytes_that_holds_over_a_restart() {
+    // Ten kilobytes in all.
+    let config = || MqttConfig {
+        subscriptions_per_client_max: 10,
+        ..MqttConfig::default()
+    };
+    let running = Running::start(config()).await;
+    let long = |number: u8| format!("{number}{}", "x".repeat(3_000));
+    let deep = "a/".repeat(119);
+    let mut client = Connect::kept("c", 60).go(running.port).await;
+    let granted = [(long(1), 0), (long(2), 0), (long(3), 0), (long(4), 0x97)];
+    for (filter, code) in &granted {
+        let codes = client.subscribe5(&[], &[(filter, 0), (&deep, 0)]).await;
+        // Each level counts, however short.
+        assert_eq!(codes, [*code, 0x97]);
+    }
+    // What is there already may be had again.
+    assert_eq!(client.subscribe5(&[], &[(&long(1), 1)]).await, [1]);
+    drop(client);
+    let running = running.restart(config()).await;
+    let mut client = Connect::kept("c", 60).go(running.port).await;
+    assert_eq!(client.subscribe5(&[], &[(&long(4), 0)]).await, [0x97]);
+    client.send(&unsubscribe(2, &[&long(1)])).await;
+    assert_eq!(client.packet().await, (0xb0, vec![0, 2, 0, 0]));
+    for (filter, code) in [(long(4), 0), (long(5), 0x97)] {
+        assert_eq!(client.subscribe5(&[], &[(&filter, 0)]).await, [code]);
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
 pub(in crate::server) async fn what_was_sent_is_delivered_also_after_an_unsubscribe() {
     let running = Running::start(MqttConfig::default()).await;
     let mut keeper = Connect::kept("k", 60).go(running.port).await;

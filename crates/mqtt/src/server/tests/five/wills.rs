@@ -1,11 +1,15 @@
 //! Wills with delay and properties.
 
-use std::time::Instant;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
-use super::super::Running;
+use base::{Clock, ManualClock, SystemClock};
+
 use super::super::client::Client;
+use super::super::{Running, until};
 use super::{Connect, disconnect, four, user};
 use crate::config::MqttConfig;
+use crate::server::Server;
 
 async fn watcher(running: &Running) -> Client {
     let mut watcher = Connect::new("watcher").go(running.port).await;
@@ -70,6 +74,29 @@ pub(in crate::server) async fn a_will_waits_for_its_delay_unless_its_client_come
     assert_eq!(watcher.got().await.topic, "w/late");
     let after = begun.elapsed();
     assert!(after.as_millis() >= 900, "after {after:?}");
+    watcher.expect_nothing().await;
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_will_that_is_due_is_published_also_when_its_client_is_back_first() {
+    let clock = ManualClock::at(SystemClock.now());
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let config = MqttConfig::default();
+    let server = Server::open(dir.path(), config, Arc::new(clock.clone())).unwrap();
+    let running = Running::of(dir, server).await;
+    let mut watcher = watcher(&running).await;
+    let connect = || Connect::kept("c", 600).will("w/due", 0, four(24, 60));
+    drop(connect().go(running.port).await);
+    until("its client is away", || {
+        let clients = running.server.clients();
+        clients.iter().any(|c| c.client_id == "c" && !c.connected)
+    })
+    .await;
+    // The server, which sleeps by another clock, does not notice.
+    clock.advance(Duration::from_secs(61));
+    let _back = connect().go(running.port).await;
+    assert_eq!(watcher.got().await.topic, "w/due");
     watcher.expect_nothing().await;
     running.stop().await;
 }
