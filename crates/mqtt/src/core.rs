@@ -23,7 +23,7 @@ use crate::deadlines::Deadlines;
 use crate::error::MqttError;
 use crate::gate::Gate;
 use crate::message::{Message, MessageSink, RetainedMessage, Settled};
-use crate::records::Recovered;
+use crate::records::{Change, Recovered};
 use crate::retained::RetainedMessages;
 use crate::route::{Picks, Route, RouteCache, Subscriber, Target};
 use crate::seats::Seats;
@@ -404,16 +404,18 @@ impl Core {
         }
         let sessions: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
         for session in sessions.iter().filter(|s| s.persistent) {
+            let mut rest = session.remainder();
+            let mut put = |changes: &[Change<'_>]| self.store.put_again(changes);
             loop {
-                match session.put_again(&mut |change| self.store.put(change)) {
+                match session.put_again(&mut rest, &mut put) {
                     Ok(()) => break,
                     Err(JournalError::Busy) => self.store.room(largest(&self.config)).await,
                     Err(error) => return Err(error),
                 }
+                tokio::task::yield_now().await;
             }
         }
-        self.store.mark()?.await?;
-        self.store.reclaim(low_water)
+        self.store.reclaim(low_water).await
     }
 
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {

@@ -157,7 +157,7 @@ impl RetainedMessages {
         let range = self.by_topic.range::<str, _>((from, Bound::Unbounded));
         for (topic, message) in range.take(SNAPSHOT_STEP) {
             store
-                .put(Change::Retained(message))
+                .put_again(&[Change::Retained(message)])
                 .map_err(|error| (last.clone(), error))?;
             last = Some(topic.clone());
         }

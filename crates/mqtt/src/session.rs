@@ -30,6 +30,7 @@
 //! and PUBREL only when it is journaled that PUBREC came; so after a restart the same message
 //! goes out under the same identifier, or none.
 
+mod again;
 mod answers;
 mod deliver;
 
@@ -436,55 +437,6 @@ impl Session {
         let state = self.state.lock();
         let own = state.subscriptions.iter();
         own.map(|(filter, s)| (filter.clone(), *s)).collect()
-    }
-
-    /// Puts everything that lives into the journal once more; `visit` appends. The session is
-    /// locked meanwhile, so a change falls either before or behind its copy.
-    pub(crate) fn put_again(
-        &self,
-        visit: &mut dyn FnMut(Change<'_>) -> Result<(), JournalError>,
-    ) -> Result<(), JournalError> {
-        let state = self.state.lock();
-        if state.ended {
-            return Ok(());
-        }
-        let session = self.key;
-        if let Some(owner) = &state.owner {
-            visit(Change::Owned { session, owner })?;
-        }
-        visit(Change::Session {
-            session,
-            last_seen: state.link.is_none().then_some(state.last_seen),
-            expiry_s: state.expiry_s,
-            client_id: &self.client_id,
-        })?;
-        for (filter, subscription) in &state.subscriptions {
-            visit(Change::Subscribed {
-                session,
-                subscription: *subscription,
-                filter,
-            })?;
-        }
-        for id in &state.exactly_once {
-            visit(Change::ExactlyOnceTaken { session, id: *id })?;
-        }
-        for own in state.inflight.iter().filter(|i| i.queued.number != 0) {
-            let number = own.queued.number;
-            visit(own.queued.change(session))?;
-            let id = own.id;
-            visit(Change::Sent {
-                session,
-                number,
-                id,
-            })?;
-            if own.received {
-                visit(Change::Received { session, number })?;
-            }
-        }
-        for queued in state.queue.iter().filter(|q| q.number != 0) {
-            visit(queued.change(session))?;
-        }
-        Ok(())
     }
 
     pub(crate) fn stats(&self) -> ClientStats {
