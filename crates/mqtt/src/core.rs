@@ -3,6 +3,7 @@
 //! Lock order: `sessions`, then `shares`, then `retained`, then one share's members, then one
 //! session or one backlog, then the journal's own. `subscriptions` is taken alone.
 
+mod handover;
 mod members;
 
 pub(crate) use members::{Claim, Leave};

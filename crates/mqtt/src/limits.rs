@@ -142,6 +142,10 @@ pub const BRIDGE_PAUSE_MAX: Duration = Duration::from_secs(60);
 /// Installations that a message may have come through before a bridge drops it.
 pub const BRIDGE_HOPS_MAX: usize = 16;
 
+/// Between two rounds of handing over a shared subscription's messages, while the one who is to take
+/// them has no room: he may have some again, or another one may have come.
+pub const HANDOVER_PAUSE: Duration = Duration::from_secs(1);
+
 /// Clients that are named in `$SYS` for what was dropped for them.
 pub const SYS_CLIENTS_MAX: usize = 1_000;
 

@@ -33,7 +33,9 @@
 mod again;
 mod answers;
 mod deliver;
+mod handover;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use base::UnixMillis;
@@ -55,6 +57,8 @@ use crate::store::Store;
 use crate::topic::TopicFilter;
 use crate::will::Will;
 
+pub(crate) use handover::NotTaken;
+
 /// A session, shared by its link, its publishers and the map of sessions.
 pub(crate) struct Session {
     /// Unique for ever; the session's name in the journal.
@@ -67,6 +71,8 @@ pub(crate) struct Session {
     pub(crate) wake: Notify,
     /// Told when bytes were taken or the link ended.
     pub(crate) room: Notify,
+    /// A task hands its messages of shared subscriptions to others.
+    pub(crate) is_handing_over: AtomicBool,
 }
 
 /// The link that a session has now.
@@ -161,6 +167,7 @@ impl Session {
             state: Mutex::new(Outbox::new(now)),
             wake,
             room,
+            is_handing_over: AtomicBool::new(false),
         }
     }
 

@@ -92,12 +92,16 @@ impl Store {
     /// `JournalError::Busy` when there is no room for now: nothing was written, wait for
     /// [`Store::room`].
     pub(crate) fn put(&self, change: Change<'_>) -> Result<(), JournalError> {
-        let need = Durability::Os.min_level(self.need);
-        self.append(false, &[change], need, Done::none())
+        self.put_all(&[change])
     }
 
-    /// As [`Store::put`], of what lives and is put once more for a snapshot, at most
-    /// [`PUT_AT_ONCE`] changes that belong together: it may take the reserve.
+    /// As [`Store::put`], of at most [`PUT_AT_ONCE`] changes: all of them or, on `Busy`, none.
+    pub(crate) fn put_all(&self, changes: &[Change<'_>]) -> Result<(), JournalError> {
+        let need = Durability::Os.min_level(self.need);
+        self.append(false, changes, need, Done::none())
+    }
+
+    /// As [`Store::put_all`], of what lives and is put once more for a snapshot: it may take the reserve.
     pub(crate) fn put_again(&self, changes: &[Change<'_>]) -> Result<(), JournalError> {
         let need = Durability::Os.min_level(self.need);
         self.append(true, changes, need, Done::none())

@@ -281,3 +281,36 @@ async fn condensing_that_found_no_room_is_tried_again() {
     condensing.abort();
     server.close().await;
 }
+
+#[tokio::test]
+async fn a_lost_members_messages_are_handed_over_as_fast_as_the_journal_takes_them() {
+    let disk = Arc::new(HeldDisk::new());
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let running = Running::of(dir, open(&disk)).await;
+    let mut lost = Connect::kept("lost", 600).go(running.port).await;
+    lost.subscribe5(&[], &[("$share/g/t", 1)]).await;
+    let mut publisher = Connect::new("p").go(running.port).await;
+    let numbers: Vec<String> = (0..400).map(|n| format!("{n:015000}")).collect();
+    for number in &numbers {
+        publisher.publish5("t", number, &[]).await;
+    }
+    let mut other = Connect::kept("other", 600).go(running.port).await;
+    other.subscribe5(&[], &[("$share/g/t", 1)]).await;
+    disk.hold(true);
+    drop(lost);
+    until("it is gone", || {
+        let clients = running.server.clients();
+        let waits = |id| clients.iter().find(|c| c.client_id == id).unwrap();
+        !waits("lost").connected && waits("other").queued + waits("other").inflight > 0
+    })
+    .await;
+    disk.hold(false);
+    for number in &numbers {
+        let got = other.got().await;
+        assert_eq!(got.payload, *number);
+        other.ack(0x40, got.id).await;
+    }
+    other.expect_nothing().await;
+    assert_eq!(running.server.stats().dropped_total, 0);
+    running.stop().await;
+}
