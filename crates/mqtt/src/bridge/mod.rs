@@ -16,6 +16,7 @@
 //! Bridges stand in the configuration, or are added at run time and kept in `bridges.json`.
 
 mod config;
+mod fit;
 mod link;
 mod properties;
 mod queue;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use base::{Clock, SystemClock};
+use base::{ByteSize, Clock, SystemClock};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
@@ -33,9 +33,13 @@ impl Node {
 
     /// A server on this port, which was given up a moment ago.
     async fn start_on(port: u16) -> Node {
+        Node::start_with(port, MqttConfig::default()).await
+    }
+
+    async fn start_with(port: u16, config: MqttConfig) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(SystemClock);
-        let server = Server::open(dir.path(), MqttConfig::default(), clock).unwrap();
+        let server = Server::open(dir.path(), config, clock).unwrap();
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn({
@@ -261,6 +265,40 @@ async fn in_a_ring_of_bridges_a_message_comes_to_rest() {
     for ring in rings {
         ring.close().await;
     }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_too_large_for_the_other_server_is_refused_and_the_next_one_goes() {
+    let here = Node::start().await;
+    let small = MqttConfig {
+        packet_bytes_max: ByteSize::kib(2),
+        ..MqttConfig::default()
+    };
+    let there = Node::start_with(0, small).await;
+    let heard = there.hear("t/#");
+    let dir = tempfile::tempdir().unwrap();
+    let bridges = here.bridges(dir.path());
+    let topics = r##"[{"filter": "t/#"}]"##;
+    bridges
+        .add(config("cloud", there.port, topics))
+        .await
+        .unwrap();
+    here.say("t/x", &"7".repeat(10_000), false).await;
+    here.say("t/x", "after", false).await;
+    until("the next one is heard", || heard.count() == 1).await;
+    assert_eq!(heard.all(), [pair("t/x", "after")]);
+    until("nothing waits", || bridges.list()[0].queued == 0).await;
+    let status = &bridges.list()[0];
+    assert_eq!(
+        (
+            status.sent_total,
+            status.dropped_total,
+            status.connects_total
+        ),
+        (1, 1, 1)
+    );
+    assert!(status.problem.contains("2048 bytes"), "{}", status.problem);
+    bridges.close().await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
