@@ -1,6 +1,6 @@
 //! What links and the process share: subscriptions, sessions, retained messages, counters.
 //!
-//! Lock order: `sessions`, then `shares`, then `retained`, then one share's members, then one
+//! Lock order: a sink's `replaying`, then `sessions`, then `shares`, then `retained`, then one share's members, then one
 //! session or one backlog, then the journal's own. `subscriptions` is taken alone.
 
 mod handover;
@@ -57,7 +57,7 @@ pub(crate) struct Core {
     sessions: Mutex<members::Sessions>,
     /// Shared subscriptions by their whole filter.
     shares: Mutex<HashMap<TopicFilter, Arc<Share>>>,
-    retained: Mutex<RetainedMessages>,
+    retained: Arc<Mutex<RetainedMessages>>,
     deadlines: Mutex<Deadlines>,
     /// Told when an earlier deadline came.
     pub(crate) deadline_wanted: Notify,
@@ -101,7 +101,7 @@ impl Core {
             sinks: Mutex::default(),
             sessions: Mutex::default(),
             shares: Mutex::default(),
-            retained: Mutex::new(RetainedMessages::new(recovered.retained)),
+            retained: Arc::new(Mutex::new(RetainedMessages::new(recovered.retained))),
             deadlines: Mutex::default(),
             deadline_wanted: Notify::new(),
             routes: Mutex::default(),
@@ -185,7 +185,7 @@ impl Core {
 
     pub(crate) fn subscribe_sink(&self, filter: TopicFilter, sink: Arc<dyn MessageSink>) -> u64 {
         let id = self.store.next_number();
-        let slot = Arc::new(SinkSlot::new(id, sink));
+        let slot = Arc::new(SinkSlot::new(id, sink, self.retained.clone()));
         self.sinks.lock().insert(id, (filter.clone(), slot.clone()));
         self.add(&filter, Subscriber::Sink(id), Target::Sink(slot.clone()));
         let found = self

@@ -45,6 +45,12 @@ impl RetainedMessages {
         self.bytes
     }
 
+    /// Whether this is its topic's message still.
+    pub(crate) fn is_current(&self, message: &Arc<Stored>) -> bool {
+        let current = self.by_topic.get(&message.topic);
+        current.is_some_and(|current| Arc::ptr_eq(current, message))
+    }
+
     /// Stores the message for its topic; an empty payload clears the topic.
     ///
     /// # Errors
