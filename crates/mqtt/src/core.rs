@@ -1,8 +1,9 @@
 //! What links and the process share: subscriptions, sessions, retained messages, counters.
 //!
-//! Lock order: `sessions`, then `shares`, then `retained`, then one share's members, then one
+//! Lock order: a sink's `replaying`, then `sessions`, then `shares`, then `retained`, then one share's members, then one
 //! session or one backlog, then the journal's own. `subscriptions` is taken alone.
 
+mod handover;
 mod members;
 
 pub(crate) use members::{Claim, Leave};
@@ -24,7 +25,7 @@ use crate::error::MqttError;
 use crate::gate::Gate;
 use crate::limits::UNFINISHED_BYTES_MAX;
 use crate::message::{Message, MessageSink, RetainedMessage, Settled};
-use crate::records::Recovered;
+use crate::records::{Change, Recovered};
 use crate::retained::RetainedMessages;
 use crate::route::{Picks, Route, RouteCache, Subscriber, Target};
 use crate::seats::Seats;
@@ -59,7 +60,7 @@ pub(crate) struct Core {
     sessions: Mutex<members::Sessions>,
     /// Shared subscriptions by their whole filter.
     shares: Mutex<HashMap<TopicFilter, Arc<Share>>>,
-    retained: Mutex<RetainedMessages>,
+    retained: Arc<Mutex<RetainedMessages>>,
     deadlines: Mutex<Deadlines>,
     /// Told when an earlier deadline came.
     pub(crate) deadline_wanted: Notify,
@@ -104,7 +105,7 @@ impl Core {
             sinks: Mutex::default(),
             sessions: Mutex::default(),
             shares: Mutex::default(),
-            retained: Mutex::new(RetainedMessages::new(recovered.retained)),
+            retained: Arc::new(Mutex::new(RetainedMessages::new(recovered.retained))),
             deadlines: Mutex::default(),
             deadline_wanted: Notify::new(),
             routes: Mutex::default(),
@@ -188,7 +189,7 @@ impl Core {
 
     pub(crate) fn subscribe_sink(&self, filter: TopicFilter, sink: Arc<dyn MessageSink>) -> u64 {
         let id = self.store.next_number();
-        let slot = Arc::new(SinkSlot::new(id, sink));
+        let slot = Arc::new(SinkSlot::new(id, sink, self.retained.clone()));
         self.sinks.lock().insert(id, (filter.clone(), slot.clone()));
         self.add(&filter, Subscriber::Sink(id), Target::Sink(slot.clone()));
         let found = self
@@ -408,16 +409,18 @@ impl Core {
         }
         let sessions: Vec<Arc<Session>> = self.sessions.lock().values().cloned().collect();
         for session in sessions.iter().filter(|s| s.persistent) {
+            let mut rest = session.remainder();
+            let mut put = |changes: &[Change<'_>]| self.store.put_again(changes);
             loop {
-                match session.put_again(&mut |change| self.store.put(change)) {
+                match session.put_again(&mut rest, &mut put) {
                     Ok(()) => break,
                     Err(JournalError::Busy) => self.store.room(largest(&self.config)).await,
                     Err(error) => return Err(error),
                 }
+                tokio::task::yield_now().await;
             }
         }
-        self.store.mark()?.await?;
-        self.store.reclaim(low_water)
+        self.store.reclaim(low_water).await
     }
 
     pub(crate) fn sessions(&self) -> Vec<Arc<Session>> {

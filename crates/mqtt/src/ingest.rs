@@ -326,6 +326,9 @@ impl Ingest {
         let mut to_sinks = 0;
         for (slot, own) in spread.sinks {
             let own: &[Message<'m>] = own.as_deref().unwrap_or(spread.all);
+            if !batch.retain.is_empty() {
+                slot.let_replaced_pass();
+            }
             let taken = slot.offer(own);
             to_sinks += own.len() as u64;
             if taken < own.len() {

@@ -81,11 +81,22 @@ pub const BACKLOG_BATCH: usize = 1_024;
 /// and most servers retain little.
 pub const JOURNAL_SEGMENT_BYTES: u64 = 16 * 1024 * 1024;
 
-/// Bytes: the journal is extended by this much at a time.
-pub const JOURNAL_PREALLOCATE_BYTES: u64 = 1024 * 1024;
+/// Bytes: the journal is extended by this much at a time; with its reserve a quarter of it is there
+/// before it is needed.
+pub const JOURNAL_PREALLOCATE_BYTES: u64 = 2 * 1024 * 1024;
+
+/// Bytes that only condensing the journal may take, so that it can free space on a full disk: what
+/// some ten thousand retained values need.
+pub const JOURNAL_RESERVE_BYTES: u64 = 2 * 1024 * 1024;
 
 /// Bytes: appended since the last snapshot before the next one is worth its writing.
 pub const SNAPSHOT_AFTER_BYTES: u64 = 2 * JOURNAL_SEGMENT_BYTES;
+
+/// After a snapshot that failed, as on a full disk: the first pause, doubled up to the last, since
+/// each try may write as much as lives.
+pub const SNAPSHOT_PAUSE_MIN: Duration = Duration::from_secs(10);
+/// See [`SNAPSHOT_PAUSE_MIN`].
+pub const SNAPSHOT_PAUSE_MAX: Duration = Duration::from_secs(5 * 60);
 
 /// Bytes: the largest frame sent over WebSocket. Small enough that a client of 1 kB/s takes one
 /// within `mqtt.stalled_subscriber_timeout`.
@@ -148,6 +159,10 @@ pub const BRIDGE_PAUSE_MAX: Duration = Duration::from_secs(60);
 
 /// Installations that a message may have come through before a bridge drops it.
 pub const BRIDGE_HOPS_MAX: usize = 16;
+
+/// Between two rounds of handing over a shared subscription's messages, while the one who is to take
+/// them has no room: he may have some again, or another one may have come.
+pub const HANDOVER_PAUSE: Duration = Duration::from_secs(1);
 
 /// Clients that are named in `$SYS` for what was dropped for them.
 pub const SYS_CLIENTS_MAX: usize = 1_000;

@@ -212,8 +212,8 @@ impl Recovered {
             self.next_number = self.next_number.max(number.saturating_add(1));
             let message = input.queued(version)?;
             if let Some(session) = self.sessions.get_mut(&key) {
-                // A message that is put again is followed by what became of it.
-                session.queue.insert(number, message);
+                // One that is put again keeps what became of it, should the journal end here.
+                session.queue.entry(number).or_insert(message);
             }
             return Some(());
         }
@@ -490,4 +490,4 @@ const RECEIVED: u8 = 13;
 const OWNED: u8 = 14;
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

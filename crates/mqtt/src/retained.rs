@@ -45,6 +45,12 @@ impl RetainedMessages {
         self.bytes
     }
 
+    /// Whether this is its topic's message still.
+    pub(crate) fn is_current(&self, message: &Arc<Stored>) -> bool {
+        let current = self.by_topic.get(&message.topic);
+        current.is_some_and(|current| Arc::ptr_eq(current, message))
+    }
+
     /// Stores the message for its topic; an empty payload clears the topic.
     ///
     /// # Errors
@@ -157,7 +163,7 @@ impl RetainedMessages {
         let range = self.by_topic.range::<str, _>((from, Bound::Unbounded));
         for (topic, message) in range.take(SNAPSHOT_STEP) {
             store
-                .put(Change::Retained(message))
+                .put_again(&[Change::Retained(message)])
                 .map_err(|error| (last.clone(), error))?;
             last = Some(topic.clone());
         }

@@ -4,7 +4,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use base::Clock;
-use journal::{Disk, JournalError, RealDisk};
+use journal::{Disk, RealDisk};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
@@ -206,13 +206,7 @@ impl Server {
         for settled in self.core.unsettled() {
             settled.await;
         }
-        loop {
-            match self.core.store.mark() {
-                Ok(wait) => return wait.await.map_err(journal),
-                Err(JournalError::Busy) => self.core.store.room(0).await,
-                Err(error) => return Err(journal(error)),
-            }
-        }
+        self.core.store.durable().await.map_err(journal)
     }
 
     /// The figures of every session, in the order of client ids.

@@ -31,9 +31,12 @@
 //! goes out under the same identifier, or none. Retained messages of a new subscription too: what
 //! of them is not in the journal yet gets there before it leaves.
 
+mod again;
 mod answers;
 mod deliver;
+mod handover;
 
+use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, OnceLock};
 
 use base::UnixMillis;
@@ -56,6 +59,8 @@ use crate::store::Store;
 use crate::topic::TopicFilter;
 use crate::will::Will;
 
+pub(crate) use handover::NotTaken;
+
 /// A session, shared by its link, its publishers and the map of sessions.
 pub(crate) struct Session {
     /// Unique for ever; the session's name in the journal.
@@ -68,6 +73,8 @@ pub(crate) struct Session {
     pub(crate) wake: Notify,
     /// Told when bytes were taken or the link ended.
     pub(crate) room: Notify,
+    /// A task hands its messages of shared subscriptions to others.
+    pub(crate) is_handing_over: AtomicBool,
 }
 
 /// The link that a session has now.
@@ -162,6 +169,7 @@ impl Session {
             state: Mutex::new(Outbox::new(now)),
             wake,
             room,
+            is_handing_over: AtomicBool::new(false),
         }
     }
 
@@ -449,55 +457,6 @@ impl Session {
         let state = self.state.lock();
         let own = state.subscriptions.iter();
         own.map(|(filter, s)| (filter.clone(), *s)).collect()
-    }
-
-    /// Puts everything that lives into the journal once more; `visit` appends. The session is
-    /// locked meanwhile, so a change falls either before or behind its copy.
-    pub(crate) fn put_again(
-        &self,
-        visit: &mut dyn FnMut(Change<'_>) -> Result<(), JournalError>,
-    ) -> Result<(), JournalError> {
-        let state = self.state.lock();
-        if state.ended {
-            return Ok(());
-        }
-        let session = self.key;
-        if let Some(owner) = &state.owner {
-            visit(Change::Owned { session, owner })?;
-        }
-        visit(Change::Session {
-            session,
-            last_seen: state.link.is_none().then_some(state.last_seen),
-            expiry_s: state.expiry_s,
-            client_id: &self.client_id,
-        })?;
-        for (filter, subscription) in &state.subscriptions {
-            visit(Change::Subscribed {
-                session,
-                subscription: *subscription,
-                filter,
-            })?;
-        }
-        for id in &state.exactly_once {
-            visit(Change::ExactlyOnceTaken { session, id: *id })?;
-        }
-        for own in state.inflight.iter().filter(|i| i.queued.number != 0) {
-            let number = own.queued.number;
-            visit(own.queued.change(session))?;
-            let id = own.id;
-            visit(Change::Sent {
-                session,
-                number,
-                id,
-            })?;
-            if own.received {
-                visit(Change::Received { session, number })?;
-            }
-        }
-        for queued in state.queue.iter().filter(|q| q.number != 0) {
-            visit(queued.change(session))?;
-        }
-        Ok(())
     }
 
     pub(crate) fn stats(&self) -> ClientStats {

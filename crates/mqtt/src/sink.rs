@@ -4,6 +4,9 @@
 //! messages published from inside another sink, and messages that the process published while
 //! the sink held back go through the backlog: owned copies, bounded, drained in order by a task
 //! that lives only while there is something to drain.
+//!
+//! Of the retained messages in the backlog those are passed over that another one has replaced
+//! meanwhile: it goes the direct way, and an old value never follows a new one.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -16,6 +19,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::limits::{BACKLOG_BATCH, BACKLOG_BYTES_MAX, BACKLOG_MESSAGES_MAX};
 use crate::message::{Delivery, Message, MessageSink, Settled};
+use crate::retained::RetainedMessages;
 use crate::stored::Stored;
 
 /// One in-process subscription.
@@ -25,6 +29,9 @@ pub(crate) struct SinkSlot {
     /// Cancelled when the subscription is removed: whoever waits for the sink goes on.
     pub(crate) removed: CancellationToken,
     backlog: Mutex<Backlog>,
+    retained: Arc<Mutex<RetainedMessages>>,
+    /// Held while the backlog is looked through for what is still retained and given to the sink.
+    replaying: Mutex<()>,
     /// Told when the backlog got shorter.
     pub(crate) room: Notify,
 }
@@ -37,15 +44,28 @@ struct Backlog {
 }
 
 impl SinkSlot {
-    pub(crate) fn new(id: u64, sink: Arc<dyn MessageSink>) -> Self {
+    /// `retained`: those of the server, to which the sink's backlog is compared.
+    pub(crate) fn new(
+        id: u64,
+        sink: Arc<dyn MessageSink>,
+        retained: Arc<Mutex<RetainedMessages>>,
+    ) -> Self {
         let removed = CancellationToken::new();
         SinkSlot {
             id,
             sink,
             removed,
             backlog: Mutex::default(),
+            retained,
+            replaying: Mutex::default(),
             room: Notify::new(),
         }
+    }
+
+    /// Returns when no message is on its way to the sink that a message retained before this call has
+    /// replaced: the sink may have the new one now.
+    pub(crate) fn let_replaced_pass(&self) {
+        drop(self.replaying.lock());
     }
 
     /// Calls the sink with the batch; returns how many messages from its front are done with. A
@@ -139,10 +159,27 @@ impl SinkSlot {
                 .cloned()
                 .collect()
         };
-        let batch: Vec<Message<'_>> = owned.iter().map(|(m, retain)| m.message(*retain)).collect();
-        let taken = self.offer(&batch);
+        let replaying = self.replaying.lock();
+        // Those that go to the sink, with their places in the backlog.
+        let mut places = Vec::with_capacity(owned.len());
+        {
+            let retained = self.retained.lock();
+            let goes = |(message, is_retained): &(Arc<Stored>, bool)| {
+                !is_retained || retained.is_current(message)
+            };
+            places.extend((0..owned.len()).filter(|at| goes(&owned[*at])));
+        }
+        let message = |at: &usize| owned[*at].0.message(owned[*at].1);
+        let batch: Vec<Message<'_>> = places.iter().map(message).collect();
+        let taken = match batch.is_empty() {
+            true => 0,
+            false => self.offer(&batch),
+        };
+        drop(replaying);
+        // With those that were passed over before the first that was not taken.
+        let done = places.get(taken).copied().unwrap_or(owned.len());
         let mut backlog = self.backlog.lock();
-        for _ in 0..taken {
+        for _ in 0..done {
             if let Some((message, retain)) = backlog.messages.pop_front()
                 && !retain
             {
@@ -150,10 +187,10 @@ impl SinkSlot {
             }
         }
         drop(backlog);
-        if taken > 0 {
+        if done > 0 {
             self.room.notify_waiters();
         }
-        Some(taken == batch.len())
+        Some(done == owned.len())
     }
 }
 

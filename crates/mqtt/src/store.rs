@@ -12,7 +12,9 @@ use tokio::sync::Notify;
 
 use crate::config::{MqttConfig, StoreDurability};
 use crate::error::MqttError;
-use crate::limits::{JOURNAL_PREALLOCATE_BYTES, JOURNAL_SEGMENT_BYTES, SNAPSHOT_AFTER_BYTES};
+use crate::limits::{
+    JOURNAL_PREALLOCATE_BYTES, JOURNAL_RESERVE_BYTES, JOURNAL_SEGMENT_BYTES, SNAPSHOT_AFTER_BYTES,
+};
 use crate::records::{Change, Recovered, VERSION};
 
 /// The journal of one server.
@@ -33,14 +35,15 @@ impl Store {
         config: &MqttConfig,
     ) -> Result<(Store, Recovered), MqttError> {
         let mut recovered = Recovered::new();
-        // The largest packets must fit in a segment, and a whole session among the pending
-        // bytes, so that a snapshot of it succeeds at last.
+        // The largest packets must fit in a segment, and what one client may have waiting among
+        // the pending bytes.
         let floor_bytes = 4 * config.packet_bytes_max.0;
         let pending_bytes = floor_bytes.max(2 * config.queue_bytes_max.0);
         let options = JournalOptions {
             segment_bytes: JOURNAL_SEGMENT_BYTES.max(floor_bytes.next_power_of_two()),
             preallocate_bytes: JOURNAL_PREALLOCATE_BYTES,
             pending_bytes_max: JOURNAL_SEGMENT_BYTES.max(pending_bytes),
+            reserve_bytes: JOURNAL_RESERVE_BYTES,
             ..JournalOptions::default()
         };
         let mut visit = |frame: FrameRef<'_>| {
@@ -89,7 +92,19 @@ impl Store {
     /// `JournalError::Busy` when there is no room for now: nothing was written, wait for
     /// [`Store::room`].
     pub(crate) fn put(&self, change: Change<'_>) -> Result<(), JournalError> {
-        self.append(change, Durability::Os.min_level(self.need), Done::none())
+        self.put_all(&[change])
+    }
+
+    /// As [`Store::put`], of at most [`PUT_AT_ONCE`] changes: all of them or, on `Busy`, none.
+    pub(crate) fn put_all(&self, changes: &[Change<'_>]) -> Result<(), JournalError> {
+        let need = Durability::Os.min_level(self.need);
+        self.append(false, changes, need, Done::none())
+    }
+
+    /// As [`Store::put_all`], of what lives and is put once more for a snapshot: it may take the reserve.
+    pub(crate) fn put_again(&self, changes: &[Change<'_>]) -> Result<(), JournalError> {
+        let need = Durability::Os.min_level(self.need);
+        self.append(true, changes, need, Done::none())
     }
 
     /// A wait for the configured durability of all changes so far.
@@ -97,9 +112,31 @@ impl Store {
     /// # Errors
     /// As [`Store::put`].
     pub(crate) fn mark(&self) -> Result<DurableWait, JournalError> {
+        self.mark_as(false)
+    }
+
+    fn mark_as(&self, is_vital: bool) -> Result<DurableWait, JournalError> {
         let (done, wait) = Done::channel(self.need);
-        self.append(Change::Mark, self.need, done)?;
+        self.append(is_vital, &[Change::Mark], self.need, done)?;
         Ok(wait)
+    }
+
+    /// Waits for the configured durability of all changes so far, for room too.
+    ///
+    /// # Errors
+    /// As [`Store::put`], but never `Busy`.
+    pub(crate) async fn durable(&self) -> Result<(), JournalError> {
+        self.durable_as(false).await
+    }
+
+    async fn durable_as(&self, is_vital: bool) -> Result<(), JournalError> {
+        loop {
+            match self.mark_as(is_vital) {
+                Ok(wait) => return wait.await,
+                Err(JournalError::Busy) => self.room(0).await,
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Waits until a message of the largest size fits among the pending bytes.
@@ -112,8 +149,9 @@ impl Store {
         self.journal.end()
     }
 
-    /// Ends a snapshot that began at `low_water`: removes what lies before it.
-    pub(crate) fn reclaim(&self, low_water: Position) -> Result<u32, JournalError> {
+    /// Ends a snapshot that began at `low_water`, once it is durable: removes what lies before it.
+    pub(crate) async fn reclaim(&self, low_water: Position) -> Result<u32, JournalError> {
+        self.durable_as(true).await?;
         let written = self.journal.end().0.saturating_sub(low_water.0);
         // The next one is due when the journal has doubled, so that the cost of snapshots stays
         // in proportion to what is appended.
@@ -132,24 +170,47 @@ impl Store {
         self.journal.close()
     }
 
-    fn append(&self, change: Change<'_>, need: Durability, done: Done) -> Result<(), JournalError> {
-        let mut head = Vec::with_capacity(64);
-        let (kind, tail) = change.encode(&mut head);
-        let parts: [&[u8]; 4] = [&head, tail[0], tail[1], tail[2]];
-        let frame = Frame {
-            kind,
+    /// Appends the changes together; `is_vital`: they help to free space.
+    fn append(
+        &self,
+        is_vital: bool,
+        changes: &[Change<'_>],
+        need: Durability,
+        done: Done,
+    ) -> Result<(), JournalError> {
+        assert!(changes.len() <= PUT_AT_ONCE, "{} at once", changes.len());
+        let mut heads: [Vec<u8>; PUT_AT_ONCE] = Default::default();
+        let mut encoded = [(0, [&b""[..]; 3]); PUT_AT_ONCE];
+        for ((change, head), encoded) in changes.iter().zip(&mut heads).zip(&mut encoded) {
+            head.reserve(64);
+            *encoded = change.encode(head);
+        }
+        let parts: [[&[u8]; 4]; PUT_AT_ONCE] = std::array::from_fn(|at| {
+            let [first, second, third] = encoded[at].1;
+            [heads[at].as_slice(), first, second, third]
+        });
+        let frames: [Frame<'_>; PUT_AT_ONCE] = std::array::from_fn(|at| Frame {
+            kind: encoded[at].0,
             version: VERSION,
-            parts: &parts,
-        };
-        let bytes = frame.payload_len();
-        self.journal.append(&[frame], need, done)?;
-        let appended = self.appended_bytes.fetch_add(bytes + 24, Ordering::Relaxed) + bytes + 24;
+            parts: &parts[at],
+        });
+        let frames = &frames[..changes.len()];
+        let bytes: u64 = frames.iter().map(Frame::framed_len).sum();
+        if is_vital {
+            self.journal.append_vital(frames, need, done)?;
+        } else {
+            self.journal.append(frames, need, done)?;
+        }
+        let appended = self.appended_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
         if appended > self.snapshot_at_bytes.load(Ordering::Relaxed) {
             self.snapshot_wanted.notify_one();
         }
         Ok(())
     }
 }
+
+/// Changes that are appended together at most: a message, and what became of it.
+pub(crate) const PUT_AT_ONCE: usize = 3;
 
 /// The lower of two levels, without relying on an order of the journal's type.
 trait MinLevel {

@@ -4,28 +4,49 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use journal::JournalError;
+
 use crate::core::Core;
+use crate::limits::{SNAPSHOT_PAUSE_MAX, SNAPSHOT_PAUSE_MIN};
 use crate::sys;
 
 /// Runs until the server is closed.
 pub(crate) async fn run(core: Arc<Core>) {
     tokio::select! {
-        () = snapshots(&core) => {}
+        () = snapshots(&core, SNAPSHOT_PAUSE_MIN) => {}
         () = sys::publish_while_wanted(&core) => {}
         () = deadlines(&core) => {}
         () = core.closed.cancelled() => {}
     }
 }
 
-async fn snapshots(core: &Core) {
+/// Condenses the journal whenever that is due. What fails is tried again after `pause_min`, and then
+/// ever more slowly; only a journal that has stopped for good is left alone.
+pub(crate) async fn snapshots(core: &Core, pause_min: Duration) {
     loop {
         core.store.snapshot_wanted.notified().await;
-        match core.snapshot().await {
-            Ok(segments) => tracing::debug!(segments, "MQTT journal condensed"),
-            Err(error) => {
-                tracing::error!(error = %base::report(&error), "MQTT journal not condensed");
+        let mut pause = pause_min;
+        let segments = loop {
+            let error = match core.snapshot().await {
+                Ok(segments) => break segments,
+                Err(error) => error,
+            };
+            let report = base::report(&error);
+            if matches!(error, JournalError::Poisoned { .. } | JournalError::Closed) {
+                tracing::error!(error = %report, "MQTT journal not condensed");
                 return std::future::pending().await;
             }
+            // Told once, not at each try.
+            if pause == pause_min {
+                tracing::error!(error = %report, "MQTT journal not condensed; it is tried again");
+            }
+            tokio::time::sleep(pause).await;
+            pause = (2 * pause).min(SNAPSHOT_PAUSE_MAX);
+        };
+        if pause > pause_min {
+            tracing::info!(segments, "MQTT journal condensed after all");
+        } else {
+            tracing::debug!(segments, "MQTT journal condensed");
         }
     }
 }

@@ -17,6 +17,7 @@ use rumqttc::{Outgoing, TlsConfiguration, Transport};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::bridge::fit::Takes;
 use crate::bridge::queue::Parcel;
 use crate::bridge::{Bridge, properties, tls};
 use crate::codec::Properties;
@@ -82,6 +83,7 @@ async fn connected(bridge: &Bridge, server: &Server) -> String {
         unnamed: VecDeque::new(),
         in_flight: HashMap::new(),
         is_in: false,
+        takes: Takes::default(),
     };
     let ended = link.drive().await;
     drop(task);
@@ -151,6 +153,7 @@ struct Link<'b> {
     in_flight: HashMap<u16, u64>,
     /// The other server has taken us in.
     is_in: bool,
+    takes: Takes,
 }
 
 impl Link<'_> {
@@ -204,16 +207,29 @@ impl Link<'_> {
             return Ok(());
         }
         let properties = properties::outgoing(&stored, &bridge.id, parcel.expires, now);
-        let qos = match parcel.qos {
-            Qos::AtMostOnce => QoS::AtMostOnce,
-            _ => QoS::AtLeastOnce,
+        let topic = parcel.topic.clone();
+        let publish = match self.takes.fit(parcel, properties) {
+            Ok(publish) => publish,
+            Err(problem) => {
+                let bridge_name = &bridge.config.name;
+                tracing::warn!(
+                    bridge = bridge_name,
+                    topic,
+                    problem,
+                    "a message is given up"
+                );
+                *bridge.problem.lock() = problem;
+                bridge.refused.fetch_add(1, Ordering::Relaxed);
+                bridge.queue.done(number);
+                return Ok(());
+            }
         };
         let posted = self.client.try_publish_with_properties(
-            parcel.topic,
-            qos,
-            parcel.retain,
-            parcel.payload,
-            properties,
+            topic,
+            publish.qos,
+            publish.retain,
+            publish.payload,
+            publish.properties.unwrap_or_default(),
         );
         posted.map_err(|error| format!("the client takes no message: {error}"))?;
         self.unnamed.push_back(number);
@@ -223,7 +239,10 @@ impl Link<'_> {
     async fn handle(&mut self, event: Event) -> Result<(), String> {
         let bridge = self.bridge;
         match event {
-            Event::Incoming(Packet::ConnAck(_)) => self.enter()?,
+            Event::Incoming(Packet::ConnAck(ack)) => {
+                self.takes = Takes::told_by(&ack);
+                self.enter()?;
+            }
             Event::Incoming(Packet::SubAck(ack)) => {
                 let is_granted =
                     |code: &SubscribeReasonCode| matches!(code, SubscribeReasonCode::Success(_));
@@ -286,8 +305,13 @@ impl Link<'_> {
         self.is_in = true;
         bridge.is_connected.store(true, Ordering::Relaxed);
         bridge.connects.fetch_add(1, Ordering::Relaxed);
-        bridge.problem.lock().clear();
-        tracing::info!(bridge = bridge.config.name, "a bridge is connected");
+        let mut topics = bridge.config.topics.iter();
+        let lacks = match topics.any(|topic| topic.goes_out()) {
+            true => self.takes.lacks(),
+            false => "",
+        };
+        lacks.clone_into(&mut bridge.problem.lock());
+        tracing::info!(bridge = bridge.config.name, lacks, "a bridge is connected");
         let wanted: Vec<Filter> = bridge
             .config
             .topics

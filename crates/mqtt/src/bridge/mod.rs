@@ -16,6 +16,7 @@
 //! Bridges stand in the configuration, or are added at run time and kept in `bridges.json`.
 
 mod config;
+mod fit;
 mod link;
 mod properties;
 mod queue;
@@ -38,7 +39,7 @@ use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
 use crate::bridge::queue::{Bounds, Offered, Parcel, Queue};
-use crate::bridge::sink::{ASK_AGAIN, Outlet};
+use crate::bridge::sink::Outlet;
 use crate::config::{MqttConfig, StoreDurability};
 use crate::limits::BRIDGES_MAX;
 use crate::message::{Message, Qos};
@@ -268,13 +269,7 @@ impl Bridges {
         let Ok(bridge) = self.bridge(bridge) else {
             return;
         };
-        let told = bridge.queue.room.notified();
-        tokio::pin!(told);
-        told.as_mut().enable();
-        if !bridge.queue.has_room() {
-            // It may be removed meanwhile, which tells nobody.
-            let _ = tokio::time::timeout(ASK_AGAIN, told).await;
-        }
+        bridge.queue.wait_for_room().await;
     }
 
     /// Whether there is a bridge of this name.
@@ -356,22 +351,13 @@ impl Bridges {
             name: name.clone(),
             source,
         })?;
-        let client_id = config.client_id.clone();
-        let bridge = Arc::new(Bridge {
-            client_id: client_id.unwrap_or_else(|| format!("thalweg-{}-{name}", self.id)),
+        let bridge = Arc::new(Bridge::new(
             config,
-            id: Arc::clone(&self.id),
+            Arc::clone(&self.id),
             queue,
-            clock: Arc::clone(&self.clock),
-            packet_bytes_max: self.packet_bytes_max,
-            is_connected: AtomicBool::new(false),
-            problem: Mutex::new("not connected yet".to_owned()),
-            sent: AtomicU64::new(0),
-            received: AtomicU64::new(0),
-            refused: AtomicU64::new(0),
-            looped: AtomicU64::new(0),
-            connects: AtomicU64::new(0),
-        });
+            Arc::clone(&self.clock),
+            self.packet_bytes_max,
+        ));
         let mut subscriptions = Vec::new();
         for topic in bridge.config.topics.iter().filter(|topic| topic.goes_out()) {
             // Checked with the settings.
@@ -444,6 +430,33 @@ impl Bridges {
             source,
         })?;
         write_whole(&self.dir, &path, &text).map_err(|source| BridgeError::File { path, source })
+    }
+}
+
+impl Bridge {
+    fn new(
+        config: BridgeConfig,
+        id: Arc<str>,
+        queue: Queue,
+        clock: Arc<dyn Clock>,
+        packet_bytes_max: u64,
+    ) -> Self {
+        let client_id = config.client_id.clone();
+        Bridge {
+            client_id: client_id.unwrap_or_else(|| format!("thalweg-{id}-{}", config.name)),
+            config,
+            id,
+            queue,
+            clock,
+            packet_bytes_max,
+            is_connected: AtomicBool::new(false),
+            problem: Mutex::new("not connected yet".to_owned()),
+            sent: AtomicU64::new(0),
+            received: AtomicU64::new(0),
+            refused: AtomicU64::new(0),
+            looped: AtomicU64::new(0),
+            connects: AtomicU64::new(0),
+        }
     }
 }
 

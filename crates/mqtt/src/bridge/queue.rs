@@ -3,7 +3,8 @@
 //! A message is appended when a publisher brings it and given away when the other server has
 //! acknowledged it; until then it outlives the process and every connection. In memory stands
 //! where each one lies, 24 bytes. At its bound the queue holds publishers back for a grace time;
-//! after that it drops what comes, and counts it, until there is room.
+//! after that it drops what comes, and counts it, until there is room. While its journal takes
+//! nothing, as on a full disk, publishers of QoS 1 are held back for as long as that lasts.
 //!
 //! | kind | payload, version 1, numbers little-endian |
 //! | --- | --- |
@@ -23,10 +24,10 @@ use journal::{
     Position,
 };
 use parking_lot::Mutex;
-use tokio::sync::Notify;
+use tokio::sync::{Notify, watch};
 
 use crate::limits::{BRIDGE_DONE_EVERY, JOURNAL_PREALLOCATE_BYTES, JOURNAL_SEGMENT_BYTES};
-use crate::message::Qos;
+use crate::message::{Qos, Settled};
 
 /// The queue of one bridge.
 pub(super) struct Queue {
@@ -39,6 +40,8 @@ pub(super) struct Queue {
     /// Told when messages have gone.
     pub(super) room: Notify,
     pub(super) dropped: AtomicU64,
+    /// How many of those that are promised to last do.
+    settled: Arc<watch::Sender<u64>>,
 }
 
 /// How much may wait, and how long publishers are held back for more.
@@ -62,6 +65,15 @@ pub(super) struct Parcel {
     pub(super) payload: Bytes,
 }
 
+/// How long the journal has taken nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Hold {
+    /// It did until now.
+    pub(super) is_new: bool,
+    /// For the whole grace time.
+    pub(super) is_over: bool,
+}
+
 /// How an offer ended.
 pub(super) enum Offered {
     /// It waits now, or was dropped and counted; the wait is for its durability.
@@ -79,6 +91,8 @@ struct State {
     sent: usize,
     bytes: u64,
     full_since: Option<UnixMillis>,
+    /// How many were taken whose publishers are told when they are durable.
+    promised: u64,
     /// Gone since the last frame that says so.
     unsaid: usize,
 }
@@ -117,6 +131,7 @@ impl Queue {
             wake: Arc::default(),
             room: Notify::new(),
             dropped: AtomicU64::new(0),
+            settled: Arc::new(watch::Sender::new(0)),
         })
     }
 
@@ -168,12 +183,30 @@ impl Queue {
                 told(outcome);
             }
         }));
+        let is_promised = wait.is_some() && self.need > Durability::Memory;
+        if is_promised {
+            let (settled, promised) = (Arc::clone(&self.settled), state.promised + 1);
+            let level = match self.need {
+                Durability::Disk => &mut done.disk,
+                _ => &mut done.os,
+            };
+            let told = level.take();
+            *level = Some(Box::new(move |outcome| {
+                if outcome.is_ok() {
+                    settled.send_modify(|settled| *settled = promised.max(*settled));
+                }
+                if let Some(told) = told {
+                    told(outcome);
+                }
+            }));
+        }
         let placed = match self.journal.append(&[frame], need, done) {
             Ok(placed) => placed,
             Err(JournalError::Busy) => return Ok(Offered::Full),
             Err(error) => return Err(error),
         };
         state.full_since = None;
+        state.promised += u64::from(is_promised);
         state.bytes += u64::from(bytes);
         state.entries.push_back(Entry {
             position: placed.first,
@@ -183,10 +216,56 @@ impl Queue {
         Ok(Offered::Taken(wait))
     }
 
-    /// Whether an offer is worth another try.
+    /// Resolves when all that was taken so far and is promised to last does; never once the journal
+    /// has failed. `None`: it does already.
+    pub(super) fn settled(&self) -> Option<Settled> {
+        let promised = self.state.lock().promised;
+        let mut settled = self.settled.subscribe();
+        if *settled.borrow() >= promised {
+            return None;
+        }
+        Some(Box::pin(async move {
+            if settled.wait_for(|now| *now >= promised).await.is_err() {
+                std::future::pending().await
+            }
+        }))
+    }
+
+    /// Notes that the journal refuses messages.
+    pub(super) fn hold(&self, now: UnixMillis) -> Hold {
+        let mut state = self.state.lock();
+        let is_new = state.full_since.is_none();
+        let since = *state.full_since.get_or_insert(now);
+        Hold {
+            is_new,
+            is_over: now.since(since) >= self.bounds.grace,
+        }
+    }
+
+    /// Whether messages have room.
     pub(super) fn has_room(&self) -> bool {
         let state = self.state.lock();
         !state.is_full(&self.bounds, 0)
+    }
+
+    /// Whether its journal refuses every message, since the disk is full or it has failed.
+    pub(super) fn takes_nothing(&self) -> bool {
+        self.journal.is_full() || self.journal.is_poisoned()
+    }
+
+    /// Waits until an offer is worth another try; not for long, since the grace time may end, or the
+    /// disk have room, while nothing goes.
+    pub(super) async fn wait_for_room(&self) {
+        let told = self.room.notified();
+        tokio::pin!(told);
+        told.as_mut().enable();
+        if self.takes_nothing() || !self.has_room() {
+            let _ = tokio::time::timeout(ASK_AGAIN, told).await;
+            return;
+        }
+        // Room for the largest message, with its frame.
+        let bytes = self.bounds.packet_bytes_max + 1_024;
+        let _ = tokio::time::timeout(ASK_AGAIN, self.journal.room(bytes)).await;
     }
 
     /// The next message that the link does not have, with its number; none for now.
@@ -381,6 +460,8 @@ impl Parcel {
     }
 }
 
+/// How often a publisher that is held back asks again.
+const ASK_AGAIN: Duration = Duration::from_millis(250);
 const MESSAGE: u8 = 1;
 const DONE: u8 = 2;
 const VERSION: u8 = 1;

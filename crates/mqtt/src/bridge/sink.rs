@@ -4,13 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use bytes::Bytes;
-use tokio::runtime::{Handle, RuntimeFlavor};
 
 use crate::bridge::Bridge;
 use crate::bridge::config::BridgeTopic;
 use crate::bridge::properties::{self, Way};
 use crate::bridge::queue::{Offered, Parcel};
-use crate::message::{Delivery, Message, MessageSink, Qos, Room};
+use crate::message::{Delivery, Message, MessageSink, Qos, Room, Settled};
 
 /// Takes the messages of one topic of a bridge.
 pub(super) struct Outlet {
@@ -56,56 +55,38 @@ impl Outlet {
 
 impl MessageSink for Outlet {
     fn deliver(&self, batch: &[Message<'_>]) -> Delivery {
-        let (bridge, mut last) = (&self.bridge, None);
-        let mut outcome = Delivery::Taken;
-        let now = bridge.clock.now();
+        let (bridge, now) = (&self.bridge, self.bridge.clock.now());
         for (taken, message) in batch.iter().enumerate() {
             let Some(parcel) = self.parcel(message) else {
                 continue;
             };
-            match bridge.queue.offer(now, &parcel) {
-                Ok(Offered::Taken(wait)) => last = wait.or(last),
-                Ok(Offered::Full) => {
-                    outcome = Delivery::HoldBack { taken };
-                    break;
-                }
-                Err(error) => {
-                    // The disk does not take it: the others have it, so it is lost for this bridge.
-                    tracing::error!(
-                        bridge = bridge.config.name,
-                        error = %base::report(&error),
-                        "a message for a bridge is lost"
-                    );
-                    bridge.refused.fetch_add(1, Ordering::Relaxed);
-                }
+            let error = match bridge.queue.offer(now, &parcel) {
+                Ok(Offered::Taken(_)) => continue,
+                Ok(Offered::Full) => return Delivery::HoldBack { taken },
+                Err(error) => error,
+            };
+            // The disk does not take it. What is acknowledged has to be there, so its publisher waits.
+            let held = bridge.queue.hold(now);
+            if held.is_new {
+                tracing::error!(
+                    bridge = bridge.config.name,
+                    error = %base::report(&error),
+                    "a bridge's journal takes no messages; their publishers are held back"
+                );
             }
+            if !(held.is_over && parcel.qos == Qos::AtMostOnce) {
+                return Delivery::HoldBack { taken };
+            }
+            bridge.queue.dropped.fetch_add(1, Ordering::Relaxed);
         }
-        // What is acknowledged to its publisher has to be durable first; the journal's order makes
-        // the last wait that of all. The runtime gives this thread's other tasks to another one.
-        let flavor = Handle::try_current().map(|handle| handle.runtime_flavor());
-        if let (Some(wait), Ok(RuntimeFlavor::MultiThread)) = (last, flavor)
-            && let Err(error) = tokio::task::block_in_place(|| wait.wait_blocking())
-        {
-            let error = base::report(&error);
-            tracing::error!(bridge = bridge.config.name, %error, "a bridge's journal failed");
-        }
-        outcome
+        Delivery::Taken
     }
 
     fn room(&self) -> Room<'_> {
-        Box::pin(async {
-            let queue = &self.bridge.queue;
-            let told = queue.room.notified();
-            tokio::pin!(told);
-            told.as_mut().enable();
-            if queue.has_room() {
-                return;
-            }
-            // The grace time may end while nothing goes.
-            let _ = tokio::time::timeout(ASK_AGAIN, told).await;
-        })
+        Box::pin(self.bridge.queue.wait_for_room())
+    }
+
+    fn settled(&self) -> Option<Settled> {
+        self.bridge.queue.settled()
     }
 }
-
-/// How often a publisher that is held back asks whether its grace time is over.
-pub(super) const ASK_AGAIN: std::time::Duration = std::time::Duration::from_millis(250);

@@ -2,15 +2,20 @@
 
 use std::path::Path;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use base::SystemClock;
+use base::{ByteSize, Clock, SystemClock};
 use parking_lot::Mutex;
 use tempfile::TempDir;
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 
-use super::{BridgeConfig, Bridges};
+use journal::{Disk, Durability, SimDisk};
+
+use super::queue::{Bounds, Queue};
+use super::sink::Outlet;
+use super::{Bridge, BridgeConfig, Bridges};
 use crate::config::MqttConfig;
 use crate::message::{Delivery, Message, MessageSink, Qos};
 use crate::server::Server;
@@ -28,9 +33,13 @@ impl Node {
 
     /// A server on this port, which was given up a moment ago.
     async fn start_on(port: u16) -> Node {
+        Node::start_with(port, MqttConfig::default()).await
+    }
+
+    async fn start_with(port: u16, config: MqttConfig) -> Node {
         let dir = tempfile::tempdir().unwrap();
         let clock = Arc::new(SystemClock);
-        let server = Server::open(dir.path(), MqttConfig::default(), clock).unwrap();
+        let server = Server::open(dir.path(), config, clock).unwrap();
         let listener = TcpListener::bind(("127.0.0.1", port)).await.unwrap();
         let port = listener.local_addr().unwrap().port();
         tokio::spawn({
@@ -259,6 +268,40 @@ async fn in_a_ring_of_bridges_a_message_comes_to_rest() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_message_too_large_for_the_other_server_is_refused_and_the_next_one_goes() {
+    let here = Node::start().await;
+    let small = MqttConfig {
+        packet_bytes_max: ByteSize::kib(2),
+        ..MqttConfig::default()
+    };
+    let there = Node::start_with(0, small).await;
+    let heard = there.hear("t/#");
+    let dir = tempfile::tempdir().unwrap();
+    let bridges = here.bridges(dir.path());
+    let topics = r##"[{"filter": "t/#"}]"##;
+    bridges
+        .add(config("cloud", there.port, topics))
+        .await
+        .unwrap();
+    here.say("t/x", &"7".repeat(10_000), false).await;
+    here.say("t/x", "after", false).await;
+    until("the next one is heard", || heard.count() == 1).await;
+    assert_eq!(heard.all(), [pair("t/x", "after")]);
+    until("nothing waits", || bridges.list()[0].queued == 0).await;
+    let status = &bridges.list()[0];
+    assert_eq!(
+        (
+            status.sent_total,
+            status.dropped_total,
+            status.connects_total
+        ),
+        (1, 1, 1)
+    );
+    assert!(status.problem.contains("2048 bytes"), "{}", status.problem);
+    bridges.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn bridges_are_added_and_removed_and_names_are_taken_once() {
     let here = Node::start().await;
     let dir = tempfile::tempdir().unwrap();
@@ -272,4 +315,93 @@ async fn bridges_are_added_and_removed_and_names_are_taken_once() {
     assert!(!dir.path().join("a").exists());
     bridges.close().await;
     assert_eq!(here.bridges(dir.path()).list().len(), 0);
+}
+
+/// A bridge's way out whose queue lies on `disk`; its link does not run, and there is no grace time.
+fn way_out(disk: &SimDisk) -> (Arc<Bridge>, Outlet) {
+    let bounds = Bounds {
+        messages_max: 10_000,
+        bytes_max: 1 << 30,
+        packet_bytes_max: 64 << 10,
+        grace: Duration::ZERO,
+    };
+    let shared: Arc<dyn Disk> = Arc::new(disk.clone());
+    let queue = Queue::open(shared, Path::new("/queue"), bounds, Durability::Disk).unwrap();
+    let (id, clock) = (Arc::from("here"), Arc::new(SystemClock));
+    let config = config("cloud", 1, r##"[{"filter": "t/#"}]"##);
+    let topic = config.topics[0].clone();
+    let bridge = Arc::new(Bridge::new(
+        config,
+        id,
+        queue,
+        clock,
+        bounds.packet_bytes_max,
+    ));
+    let outlet = Outlet::new(Arc::clone(&bridge), topic);
+    (bridge, outlet)
+}
+
+fn large(qos: Qos) -> Message<'static> {
+    Message {
+        topic: "t/x",
+        payload: &[7; 30_000],
+        qos,
+        received: SystemClock.now(),
+        ..Message::default()
+    }
+}
+
+#[tokio::test]
+async fn a_full_disk_holds_publishers_back_and_nothing_is_lost() {
+    let disk = SimDisk::new(1);
+    let (bridge, outlet) = way_out(&disk);
+    disk.set_capacity(Some(disk.used()));
+    let message = large(Qos::AtLeastOnce);
+    let held = Delivery::HoldBack { taken: 0 };
+    let mut taken = 0;
+    while outlet.deliver(&[message]) == Delivery::Taken || !bridge.queue.takes_nothing() {
+        taken = bridge.queue.depth().0;
+        outlet.room().await;
+    }
+    assert!(taken > 0, "nothing had room");
+    // However long it lasts. What nobody is told of goes after the grace time, which is none here.
+    for _ in 0..3 {
+        assert_eq!(outlet.deliver(&[message, message]), held);
+    }
+    assert_eq!(bridge.queue.depth().0, taken);
+    assert_eq!(bridge.queue.dropped.load(Ordering::Relaxed), 0);
+    let unacknowledged = large(Qos::AtMostOnce);
+    assert_eq!(outlet.deliver(&[unacknowledged]), Delivery::Taken);
+    assert_eq!(bridge.queue.dropped.load(Ordering::Relaxed), 1);
+    disk.set_capacity(None);
+    while outlet.deliver(&[message]) == held {
+        outlet.room().await;
+    }
+    assert_eq!(bridge.queue.depth().0, taken + 1);
+    if let Some(settled) = outlet.settled() {
+        settled.await;
+    }
+    assert!(outlet.settled().is_none());
+}
+
+#[tokio::test]
+async fn what_did_not_reach_the_disk_is_never_settled() {
+    let disk = SimDisk::new(2);
+    let (bridge, outlet) = way_out(&disk);
+    let message = large(Qos::AtLeastOnce);
+    assert_eq!(outlet.deliver(&[message]), Delivery::Taken);
+    if let Some(settled) = outlet.settled() {
+        settled.await;
+    }
+    disk.fail_next_sync();
+    disk.fail_next_write();
+    assert_eq!(outlet.deliver(&[message]), Delivery::Taken);
+    until("the journal has failed", || bridge.queue.is_poisoned()).await;
+    let settled = outlet.settled().unwrap();
+    tokio::select! {
+        biased;
+        () = settled => panic!("told as stored"),
+        () = std::future::ready(()) => {}
+    }
+    assert_eq!(outlet.deliver(&[message]), Delivery::HoldBack { taken: 0 });
 }

@@ -227,7 +227,7 @@ impl Core {
 
     /// Ends a session for good; gives its will, which is then due.
     fn end_locked(
-        &self,
+        self: &Arc<Self>,
         sessions: &mut Sessions,
         session: &Arc<Session>,
         reason: ReasonCode,
@@ -326,49 +326,6 @@ impl Core {
         if share.leave(session.key) {
             shares.remove(filter);
             self.remove(&share.filter, Subscriber::Share(share.id));
-        }
-    }
-
-    /// Hands the messages of shared subscriptions that wait for a client which went away to other
-    /// members that are there.
-    fn redistribute(&self, session: &Arc<Session>) {
-        let mut shares = Vec::new();
-        for (filter, _) in session.subscriptions() {
-            if filter.shared().is_none() {
-                continue;
-            }
-            let share = self.shares.lock().get(&filter).cloned();
-            shares.extend(share.filter(|share| share.has_other(session.key)));
-        }
-        if shares.is_empty() {
-            return;
-        }
-        let ids: Vec<u64> = shares.iter().map(|share| share.id).collect();
-        for queued in session.surrender(&ids) {
-            let (old, number) = (session.key, queued.number);
-            let share = queued.grant.share.as_ref().and_then(|s| s.upgrade());
-            let taken = share.and_then(|share| {
-                let now = self.clock.now();
-                share.choose(&self.config, now, &queued.message.topic, Some(old))
-            });
-            let Some((taker, grant)) = taken else {
-                self.counters.dropped.add(1);
-                continue;
-            };
-            if let Err(error) = taker.take_over(&self.store, queued, &grant) {
-                tracing::warn!(client = %taker.client_id, %error, "message not handed over");
-                self.counters.dropped.add(1);
-            }
-            // Only now, so that a crash finds it with one of the two.
-            let delivered = Change::Delivered {
-                session: old,
-                number,
-            };
-            if number != 0
-                && let Err(error) = self.store.put(delivered)
-            {
-                tracing::debug!(%error, "handing over a message is not journaled");
-            }
         }
     }
 

@@ -9,7 +9,7 @@ fn apply(recovered: &mut Recovered, version: u8, kind: u8, payload: &[u8]) {
     );
 }
 
-fn put(recovered: &mut Recovered, change: Change<'_>) {
+pub(crate) fn put(recovered: &mut Recovered, change: Change<'_>) {
     let mut bytes = Vec::new();
     let (kind, tail) = change.encode(&mut bytes);
     tail.iter().for_each(|part| bytes.extend_from_slice(part));

@@ -2,6 +2,7 @@
 
 mod client;
 mod conformance;
+mod disk;
 mod doors;
 mod five;
 mod flood;

@@ -14,7 +14,6 @@ use crate::message::{Message, Qos};
 use crate::outbox::{Filled, Outbox, Queued, bytes_max};
 use crate::reason::ReasonCode;
 use crate::route::{Grant, Picks};
-use crate::store::Store;
 use crate::stored::Stored;
 
 /// One message on its terms.
@@ -169,64 +168,6 @@ impl Session {
         drop(state);
         self.room.notify_waiters();
         Output::Bytes { after_journal }
-    }
-
-    /// Gives up the messages of these shared subscriptions that it has not received, in their
-    /// order. They stay in the journal until somebody else has them there.
-    pub(crate) fn surrender(&self, shares: &[u64]) -> Vec<Queued> {
-        let mut state = self.state.lock();
-        let is_theirs = |queued: &Queued| {
-            let share = queued.grant.share.as_ref().and_then(|s| s.upgrade());
-            share.is_some_and(|share| shares.contains(&share.id))
-        };
-        let mut given = Vec::new();
-        let (resend_at, inflight) = (state.resend_at, std::mem::take(&mut state.inflight));
-        for (at, own) in inflight.into_iter().enumerate() {
-            // Of QoS 2 nobody else may get what was sent once (MQTT-4.8.2-5).
-            let stays = own.queued.qos == Qos::ExactlyOnce || !is_theirs(&own.queued);
-            if stays {
-                state.inflight.push_back(own);
-            } else {
-                state.resend_at -= usize::from(at < resend_at);
-                given.push(own.queued);
-            }
-        }
-        for own in std::mem::take(&mut state.queue) {
-            if is_theirs(&own) {
-                given.push(own);
-            } else {
-                state.queue.push_back(own);
-            }
-        }
-        for queued in &given {
-            state.queue_bytes -= queued.message.bytes();
-        }
-        given
-    }
-
-    /// Takes a message of a shared subscription that another member gave up.
-    pub(crate) fn take_over(
-        &self,
-        store: &Store,
-        queued: Queued,
-        grant: &Arc<Grant>,
-    ) -> Result<(), JournalError> {
-        let mut state = self.state.lock();
-        let mut queued = Queued {
-            qos: queued.qos.min(grant.qos),
-            number: 0,
-            place: 0,
-            grant: grant.clone(),
-            ..queued
-        };
-        if queued.qos != Qos::AtMostOnce && self.persistent {
-            queued.number = store.next_number();
-            store.put(queued.change(self.key))?;
-        }
-        state.enqueue(queued);
-        drop(state);
-        self.wake.notify_one();
-        Ok(())
     }
 
     /// `Ok(true)`: taken or dropped; `Ok(false)`: wait.

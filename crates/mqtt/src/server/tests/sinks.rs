@@ -1,7 +1,7 @@
 //! In-process subscribers: order, hold-back, publishing from inside.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use parking_lot::Mutex;
@@ -311,6 +311,77 @@ async fn a_new_sink_gets_the_retained_messages_with_their_flag() {
     until("the live one came", || sink.taken.lock().len() == 2).await;
     let own = |text: &str, retain| ("r/a".to_owned(), text.to_owned(), retain);
     assert_eq!(*sink.taken.lock(), [own("kept", true), own("live", false)]);
+    running.stop().await;
+}
+
+/// Takes what flows at once, and retained messages when it is told to.
+#[derive(Default)]
+struct Late {
+    is_open: AtomicBool,
+    taken: Mutex<Vec<(String, String)>>,
+    opened: Notify,
+}
+
+impl Late {
+    fn payloads(&self, topic: &str) -> Vec<String> {
+        let taken = self.taken.lock();
+        let own = taken.iter().filter(|(of, _)| of == topic);
+        own.map(|(_, payload)| payload.clone()).collect()
+    }
+}
+
+impl MessageSink for Late {
+    fn deliver(&self, batch: &[Message<'_>]) -> Delivery {
+        for (taken, message) in batch.iter().enumerate() {
+            if message.retain && !self.is_open.load(Ordering::SeqCst) {
+                return Delivery::HoldBack { taken };
+            }
+            let payload = String::from_utf8(message.payload.to_vec()).unwrap();
+            self.taken.lock().push((message.topic.to_owned(), payload));
+        }
+        Delivery::Taken
+    }
+
+    fn room(&self) -> Room<'_> {
+        Box::pin(self.opened.notified())
+    }
+}
+
+#[tokio::test]
+async fn a_retained_message_does_not_follow_the_one_that_replaced_it() {
+    let running = Running::start(MqttConfig::default()).await;
+    let say = |topic: &str, payload: &str| {
+        let (topic, payload) = (topic.parse().unwrap(), payload.as_bytes());
+        let said = running
+            .server
+            .publish(&topic, payload, Qos::AtLeastOnce, true);
+        said.unwrap();
+    };
+    // More than go to a sink at a time.
+    for n in 0..3_000 {
+        say(&format!("r/{n:04}"), "old");
+    }
+    let sink = Arc::new(Late::default());
+    running
+        .server
+        .subscribe("r/#".parse().unwrap(), sink.clone());
+    // The first that waits, the last, and one that is cleared.
+    let replaced = [("r/0000", "new"), ("r/2999", "new"), ("r/2000", "")];
+    let mut client = running.client("p").await;
+    for (id, (topic, payload)) in (1..).zip(replaced) {
+        let bytes = publish(topic, payload.as_bytes(), 1, true, id);
+        client.send(&bytes).await;
+        assert_eq!(client.packet().await, (0x40, id.to_be_bytes().to_vec()));
+    }
+    sink.is_open.store(true, Ordering::SeqCst);
+    sink.opened.notify_one();
+    say("r/end", "end");
+    until("all have come", || !sink.payloads("r/end").is_empty()).await;
+    for (topic, payload) in replaced {
+        assert_eq!(sink.payloads(topic), [payload], "{topic}");
+    }
+    assert_eq!(sink.payloads("r/2001"), ["old"]);
+    assert_eq!(sink.taken.lock().len(), 3_001);
     running.stop().await;
 }
 

@@ -1,9 +1,15 @@
 //! Shared subscriptions.
 
+use std::sync::Arc;
+
 use super::super::client::Client;
 use super::super::{Running, until};
 use super::{Connect, publish, unsubscribe};
 use crate::config::MqttConfig;
+use crate::gate::{Admission, Gate, Hello, Pass};
+use crate::message::Qos;
+use crate::reason::ReasonCode;
+use crate::topic::TopicFilter;
 
 /// The payloads that wait for a client now.
 async fn waiting(client: &mut Client) -> Vec<String> {
@@ -185,5 +191,129 @@ pub(in crate::server) async fn groups_have_a_name_and_a_filter() {
     ];
     let codes = client.subscribe5(&[], &filters).await;
     assert_eq!(codes, [0x8f, 0x8f, 0x8f, 0x8f, 0x8f, 1]);
+    running.stop().await;
+}
+
+/// Lets everybody in and do everything, but `blind` sees nothing of `t/secret`.
+struct Curtain;
+
+struct Seat {
+    is_blind: bool,
+}
+
+impl Gate for Curtain {
+    fn admit<'a>(&'a self, hello: &'a Hello<'a>) -> Admission<'a> {
+        let is_blind = hello.client_id == "blind";
+        let seat: Arc<dyn Pass> = Arc::new(Seat { is_blind });
+        Box::pin(std::future::ready(Ok(seat)))
+    }
+}
+
+impl Pass for Seat {
+    fn may_publish(&self, _topic: &str, _qos: Qos, _retain: bool) -> Result<(), ReasonCode> {
+        Ok(())
+    }
+
+    fn may_subscribe(&self, _filter: &TopicFilter, qos: Qos) -> Result<Qos, ReasonCode> {
+        Ok(qos)
+    }
+
+    fn may_receive(&self, topic: &str) -> bool {
+        !self.is_blind || topic != "t/secret"
+    }
+}
+
+#[tokio::test]
+async fn what_no_other_member_may_have_stays_with_who_went_away() {
+    let running = Running::start_guarded(Arc::new(Curtain)).await;
+    let mut lost = Connect::kept("lost", 600).go(running.port).await;
+    lost.subscribe5(&[], &[("$share/g/t/+", 1)]).await;
+    let mut publisher = Connect::new("p").go(running.port).await;
+    for (topic, payload) in [("secret", "10"), ("open", "11"), ("secret", "12")] {
+        publisher
+            .publish5(&format!("t/{topic}"), payload, &[])
+            .await;
+    }
+    let sent = [lost.got().await, lost.got().await, lost.got().await];
+    let mut blind = Connect::kept("blind", 600).go(running.port).await;
+    blind.subscribe5(&[], &[("$share/g/t/+", 1)]).await;
+    drop(lost);
+    let got = blind.got().await;
+    assert_eq!(got.payload, "11");
+    blind.ack(0x40, got.id).await;
+    blind.expect_nothing().await;
+    let mut lost = Connect::kept("lost", 600).go(running.port).await;
+    for before in [&sent[0], &sent[2]] {
+        let got = lost.got().await;
+        assert_eq!((&got.payload, got.id), (&before.payload, before.id));
+        assert!(got.is_dup());
+        lost.ack(0x40, got.id).await;
+    }
+    lost.expect_nothing().await;
+    assert_eq!(running.server.stats().dropped_total, 0);
+    running.stop().await;
+}
+
+/// A member that is lost, with five messages, and another one that can take no more: eleven others
+/// wait for it.
+async fn lost_beside_a_full_one() -> (Running, Client) {
+    let config = MqttConfig {
+        inflight_max: 1,
+        queue_messages_max: 10,
+        ..MqttConfig::default()
+    };
+    let running = Running::start(config).await;
+    let mut lost = Connect::kept("lost", 600).go(running.port).await;
+    lost.subscribe5(&[], &[("$share/g/t", 1)]).await;
+    let say = |topic: &str, payload: u32| {
+        let (topic, payload) = (topic.parse().unwrap(), payload.to_string());
+        let said = running
+            .server
+            .publish(&topic, payload.as_bytes(), Qos::AtLeastOnce, false);
+        said.unwrap();
+    };
+    (10..15).for_each(|n| say("t", n));
+    let mut full = Connect::new("full").go(running.port).await;
+    full.subscribe5(&[], &[("$share/g/t", 1), ("own", 1)]).await;
+    (20..31).for_each(|n| say("own", n));
+    drop(lost);
+    until("it is gone", || {
+        let clients = running.server.clients();
+        clients
+            .iter()
+            .any(|c| c.client_id == "lost" && !c.connected)
+    })
+    .await;
+    (running, full)
+}
+
+/// Takes these and acknowledges them.
+async fn take(client: &mut Client, numbers: std::ops::Range<u32>) {
+    for number in numbers {
+        let got = client.got().await;
+        assert_eq!(got.payload, number.to_string());
+        client.ack(0x40, got.id).await;
+    }
+}
+
+#[tokio::test]
+async fn a_member_without_room_takes_over_what_fits_once_it_has_some() {
+    let (running, mut full) = lost_beside_a_full_one().await;
+    take(&mut full, 20..31).await;
+    take(&mut full, 10..15).await;
+    full.expect_nothing().await;
+    assert_eq!(running.server.stats().dropped_total, 0);
+    running.stop().await;
+}
+
+#[tokio::test]
+async fn a_member_that_comes_back_gets_what_nobody_had_room_for() {
+    let (running, mut full) = lost_beside_a_full_one().await;
+    let mut lost = Connect::kept("lost", 600).go(running.port).await;
+    take(&mut lost, 10..15).await;
+    lost.expect_nothing().await;
+    take(&mut full, 20..31).await;
+    full.expect_nothing().await;
+    assert_eq!(running.server.stats().dropped_total, 0);
     running.stop().await;
 }
