@@ -219,6 +219,7 @@ impl Registry {
             .bind(job.number.0)
             .bind(signed(job.bytes_done))
             .bind(lease.token);
+        let progress = self.while_it_fits(progress);
         if tx.run("count a slice", &progress).await? == 0 {
             return Ok(Committed::Fenced);
         }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use base::{Clock, TenantId};
@@ -60,6 +60,8 @@ pub(crate) struct Core {
     pub guard: Mutex<Guard>,
     pub steered: Steered,
     pub opened: Instant,
+    /// Whether the database is a newer version's by now (`aside.rs`).
+    pub is_aside: AtomicBool,
     /// Room for slices that are read ahead of their turn.
     pub ahead: Arc<Semaphore>,
 }
@@ -124,6 +126,7 @@ impl Imports {
             guard: Mutex::default(),
             steered: Steered::default(),
             opened: Instant::now(),
+            is_aside: AtomicBool::new(false),
             ahead: Arc::new(Semaphore::new(limits::SLICES_AHEAD_MAX)),
             live: Mutex::new(live),
             uploads: Arc::default(),

@@ -7,6 +7,7 @@
 //! Left out: several indexes on one shared database but for OpenSearch, EDIFACT.
 
 mod admission;
+mod aside;
 mod behind;
 mod commit;
 mod config;

@@ -186,6 +186,9 @@ impl Core {
     /// Runs the next slices of a job.
     async fn run_turn(&self, picked: Picked) -> Result<Outcome, ImportsError> {
         let number = picked.number;
+        if self.is_aside() {
+            return Ok(Outcome::Lost);
+        }
         let job = self.behind.job_numbered(number).await?;
         if job.state != JobState::Running {
             return Ok(Outcome::Lost);
@@ -402,6 +405,9 @@ impl Core {
         cost: Cost,
         outcome: Result<Outcome, ImportsError>,
     ) {
+        if outcome.is_err() && self.stands_aside().await {
+            return self.let_go(number, cost);
+        }
         let after = match outcome {
             Ok(Outcome::State(JobState::Running)) => After::Next,
             Ok(Outcome::State(_)) => return self.end_job(number, cost, None).await,
