@@ -13,6 +13,7 @@ use std::time::Duration;
 use base::UnixMillis;
 
 use crate::message::Qos;
+use crate::mount::Mount;
 use crate::reason::ReasonCode;
 use crate::topic::TopicFilter;
 
@@ -94,6 +95,12 @@ pub trait Pass: Send + Sync + 'static {
     fn charge(&self, now: UnixMillis, messages: u64, bytes: u64) -> Duration {
         let _ = (now, messages, bytes);
         Duration::ZERO
+    }
+
+    /// Below which name all of the client's topics lie, without that it is written; `None` where
+    /// topics have their own names. What it is asked of topics is of their names inside.
+    fn mount(&self) -> Option<&Mount> {
+        None
     }
 
     /// Whom the log and the client's figures name; `None` when it is nobody in particular.

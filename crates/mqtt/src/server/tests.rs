@@ -8,6 +8,7 @@ mod flood;
 mod guarded;
 mod held;
 mod kept;
+mod mounted;
 mod rumqttc_client;
 mod sinks;
 mod talk;
