@@ -25,12 +25,13 @@ use crate::fetch::{self, Allowed};
 use crate::guard::Guard;
 use crate::job::{Class, Job, JobState, JournalEntry, TenantUse};
 use crate::limits;
+use crate::live::{LiveJob, gauge};
 use crate::reconcile::reconcile;
 use crate::registry::Registry;
 use crate::schedule::{JobNumber, Schedule};
 use crate::search::Search;
 use crate::steering::Steered;
-use crate::worker::{LiveJob, gauge, work};
+use crate::worker::work;
 
 /// The import service of one installation.
 pub struct Imports {
