@@ -50,7 +50,7 @@ function Console() {
         {status.needs_login && <span className="badge bad" role="alert">{status.error}</span>}
         <Login needs_login={status.needs_login} />
       </header>
-      <Page route={first === undefined ? route : { ...route, path: [first, ...rest] }} />
+      {sight === null ? <main /> : <Page route={first === undefined ? route : { ...route, path: [first, ...rest] }} />}
     </>
   );
 }

@@ -5,8 +5,6 @@
 //! the tenant has is not theirs to change otherwise: no profile, no record at the counter, no job that
 //! is forgotten. Whoever belongs to a tenant stays within it, whatever tenants the role names.
 
-use std::sync::Arc;
-
 use ::access::{Granted, Role};
 use axum::extract::Query;
 use axum::http::Method;
@@ -105,13 +103,16 @@ const CALLS: [(&str, &str); 17] = [
 
 #[cfg(test)]
 mod tests {
-    use ::access::{Access, Policy, Principal, Roles};
+    use std::sync::Arc;
+
+    use ::access::{Access, Principal, Roles};
     use axum::Router;
     use axum::body::Body;
     use axum::extract::Request;
     use axum::middleware::{self, Next};
     use axum::response::IntoResponse;
     use axum::routing::any;
+    use http_body_util::BodyExt;
     use tower::ServiceExt;
 
     use super::*;
@@ -171,8 +172,8 @@ mod tests {
         let request = request.body(Body::empty()).unwrap();
         let answer = house.clone().oneshot(request).await.unwrap();
         let status = answer.status().as_u16();
-        let body = axum::body::to_bytes(answer.into_body(), 1 << 16).await;
-        let body = String::from_utf8_lossy(&body.unwrap()).into_owned();
+        let body = answer.into_body().collect().await.unwrap().to_bytes();
+        let body = String::from_utf8_lossy(&body).into_owned();
         (status, body)
     }
 

@@ -1,7 +1,9 @@
 //! What a tenant's people and programs do as if they were alone: imports by a role for these, and
 //! MQTT topics below a mount point.
 
-use crate::harness::{curl, eventually, folder, succeed, text};
+use std::process::Command;
+
+use crate::harness::{Running, curl, eventually, folder, repository, succeed, text};
 use crate::tenants::House;
 
 #[test]
@@ -70,6 +72,19 @@ fn an_importer_does_its_tenants_imports_and_nothing_else_at_the_port() {
     assert!(was(201) && was(403), "{audit}");
     house.admin(&["roles", "revoke", "User:ann", "importer:acme"]);
     assert_eq!(of_ann("GET", &job, "").0, 403);
+}
+
+#[test]
+fn the_console_shows_an_importer_its_tenants_imports() {
+    let dir = folder();
+    let house = House::start_with(dir.path(), &["--set", "streams.allow_if_no_acl=false"]);
+    house.admin(&["roles", "grant", "User:ann", "importer:acme"]);
+    let mut node = Command::new("node");
+    node.arg(repository().join("console/test/importer.mjs"))
+        .arg(house.up.url("management", "/"))
+        .args(["ann", "secret", "acme"]);
+    let browser = Running::start(&mut node, &dir.path().join("browser.log"));
+    browser.finish("the console is as expected");
 }
 
 #[test]
