@@ -15,6 +15,7 @@ import { ImportsPage } from "./imports/jobs";
 import { TenantPage, TenantsPage } from "./imports/tenants";
 import { LinePage } from "./line";
 import { Login } from "./login";
+import { useSight } from "./me";
 import { Trouble } from "./parts";
 import { StatementPage, StatementsPage } from "./statements/pages";
 import { address, useRoute } from "./route";
@@ -24,18 +25,20 @@ import "./style.css";
 function Console() {
   const route = useRoute();
   const status = useAsked<Status>("api/v1/status", 5000);
-  const [first] = route.path;
+  const sight = useSight();
+  const imports_only = sight !== null && sight.imports_only;
+  const [first = imports_only ? "imports" : undefined, ...rest] = route.path;
   const tab = (href: string, name: string, is_here: boolean) => <a href={href} aria-current={is_here ? "page" : undefined}>{name}</a>;
   return (
     <>
       <header>
         <h1>Thalweg</h1>
         <nav className="tabs" aria-label="Pages">
-          {tab("#/", "Line", first === undefined)}
-          {tab(address(["statements"]), "Statements", first === "statements")}
+          {!imports_only && tab("#/", "Line", first === undefined)}
+          {!imports_only && tab(address(["statements"]), "Statements", first === "statements")}
           {tab(address(["imports"]), "Imports", first === "imports")}
-          {tab(address(["tenants"]), "Tenants", first === "tenants")}
-          {status.value !== null && "fleet" in status.value.endpoints && (
+          {!imports_only && tab(address(["tenants"]), "Tenants", first === "tenants")}
+          {!imports_only && status.value !== null && "fleet" in status.value.endpoints && (
             <>
               {tab(address(["fleet"]), "Fleet", first === "fleet" || first === "agents" || first === "classes")}
               {tab(address(["events"]), "Events", first === "events")}
@@ -47,7 +50,7 @@ function Console() {
         {status.needs_login && <span className="badge bad" role="alert">{status.error}</span>}
         <Login needs_login={status.needs_login} />
       </header>
-      <Page route={route} />
+      {sight === null ? <main /> : <Page route={first === undefined ? route : { ...route, path: [first, ...rest] }} />}
     </>
   );
 }

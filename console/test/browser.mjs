@@ -2,8 +2,8 @@
 
 import { chromium } from "playwright-core";
 
-/** Runs `check(page, troubles)`; `troubles` gathers the errors that the page reports. */
-export async function withPage(check) {
+/** Runs `check(page, troubles)`; `troubles` gathers the errors that the page reports, `options` are the page's. */
+export async function withPage(check, options = {}) {
   const browser = await chromium.launch({
     executablePath: process.env.CHROMIUM ?? "/usr/bin/chromium",
     args: [
@@ -12,7 +12,7 @@ export async function withPage(check) {
     ],
   });
   try {
-    const page = await browser.newPage({ viewport: { width: 1280, height: 1000 } });
+    const page = await browser.newPage({ viewport: { width: 1280, height: 1000 }, ...options });
     page.setDefaultTimeout(45_000);
     const troubles = [];
     page.on("pageerror", (error) => troubles.push(String(error)));

@@ -3,6 +3,7 @@
 import { useAsked } from "../ask";
 import { age, bytes, count, rate } from "../format";
 import { shares, useRates } from "../history";
+import { useSight } from "../me";
 import { Badge, Section, Sub, Trouble } from "../parts";
 import type { Tone } from "../parts";
 import { RatePlot } from "../plot";
@@ -12,17 +13,35 @@ import type { Job, JobState, TenantsPage, TenantUse } from "./types";
 import { Upload } from "./upload";
 
 export function ImportsPage({ query }: { query: URLSearchParams }) {
-  const tenant = query.get("tenant") ?? "";
+  const sight = useSight();
+  if (sight === null) {
+    return <main />;
+  }
+  return <Imports tenant={query.get("tenant") ?? sight.tenant ?? ""} own={sight.tenant} />;
+}
+
+/** The imports of a tenant or, where none is named, of all; `own` is the only tenant that the caller sees. */
+function Imports({ tenant, own }: { tenant: string; own: string | null }) {
   const asked = new URLSearchParams({ limit: String(JOBS_SHOWN), ...(tenant !== "" && { tenant }) });
   const jobs = useAsked<{ jobs: Job[] }>(`api/v1/imports?${asked.toString()}`, 1000);
-  const tenants = useAsked<TenantsPage<TenantUse>>("api/v1/imports/tenants?limit=1000", 1000);
   return (
     <main>
-      <Trouble text={jobs.error ?? tenants.error} />
-      <TenantShares at_ms={tenants.at_ms} tenants={tenants.value?.tenants ?? []} />
-      <Jobs at_ms={jobs.at_ms} jobs={jobs.value?.jobs ?? []} tenant={tenant} />
-      <Upload again={jobs.again} />
+      <Trouble text={jobs.error} />
+      {own === null && <Sharing />}
+      <Jobs at_ms={jobs.at_ms} jobs={jobs.value?.jobs ?? []} tenant={tenant} own={own} />
+      <Upload again={jobs.again} tenant={own} />
     </main>
+  );
+}
+
+/** How tenants share the sink, for who sees all of them. */
+function Sharing() {
+  const tenants = useAsked<TenantsPage<TenantUse>>("api/v1/imports/tenants?limit=1000", 1000);
+  return (
+    <>
+      <Trouble text={tenants.error} />
+      <TenantShares at_ms={tenants.at_ms} tenants={tenants.value?.tenants ?? []} />
+    </>
   );
 }
 
@@ -78,12 +97,12 @@ function SharePart({ percent }: { percent: number | null }) {
   return <><progress value={percent} max={100} aria-label={`${Math.round(percent)} %`} /> {Math.round(percent)} %</>;
 }
 
-function Jobs({ at_ms, jobs, tenant }: { at_ms: number; jobs: Job[]; tenant: string }) {
+function Jobs({ at_ms, jobs, tenant, own }: { at_ms: number; jobs: Job[]; tenant: string; own: string | null }) {
   const rates = useRates(at_ms, at_ms === 0 ? null : Object.fromEntries(jobs.map((job) => [job.id, job.records_done + job.records_rejected])));
   const now = Date.now();
   const whose = tenant === "" ? "" : ` of ${tenant}`;
   const told = jobs.length < JOBS_SHOWN ? `${jobs.length}${whose}` : `the ${JOBS_SHOWN} newest${whose}`;
-  const note = tenant === "" ? told : <>{told}, <a href={address(["imports"])}>all tenants</a></>;
+  const note = tenant === "" || own !== null ? told : <>{told}, <a href={address(["imports"])}>all tenants</a></>;
   return (
     <Section id="jobs" title="Jobs" empty={`No import${whose} yet: send a file below.`} size={jobs.length} note={note}>
       <thead>

@@ -15,7 +15,8 @@ interface Sending {
   size: number;
 }
 
-export function Upload({ again }: { again: () => void }) {
+/** `tenant` is the one whose imports are the caller's. */
+export function Upload({ again, tenant }: { again: () => void; tenant: string | null }) {
   const [file, setFile] = useState<File | null>(null);
   const [format, setFormat] = useState("");
   const [kind, setKind] = useState("bulk");
@@ -65,7 +66,7 @@ export function Upload({ again }: { again: () => void }) {
       <form onSubmit={submit}>
         <div className="filters">
           <label>File <input type="file" required onChange={(event) => setFile(event.currentTarget.files?.[0] ?? null)} /></label>
-          <label>Tenant <input name="tenant" placeholder="default" /></label>
+          <label>Tenant <input name="tenant" placeholder="default" defaultValue={tenant ?? ""} /></label>
           <Choice label="Format" value={format} onChange={setFormat} options={[["", guessed === "" ? "by the file's ending" : `${guessed}, by its ending`], ...FORMATS.map((name): [string, string] => [name, name])]} />
           <label>Profile <input name="profile" placeholder="none" /></label>
           <label>Id field <input name="key" placeholder="of JSON lines and CSV" /></label>

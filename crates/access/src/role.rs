@@ -1,12 +1,15 @@
 //! Roles: what somebody may do at the management API, and to which classes of agents.
 //!
 //! Each role may do what the ones before it may. A [`Grant`] gives a role for one class or for all
-//! of them; [`Roles`] is what all grants of one caller come to. Without a grant nothing is allowed.
+//! of them, or the imports of a tenant, which no role for classes gives but the administrator's, and
+//! which give nothing else. [`Roles`] is what all grants of one caller come to. Without a grant nothing
+//! is allowed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
 
+use base::TenantId;
 use serde::{Deserialize, Serialize};
 
 use crate::limits::{GRANTS_OF_ONE_MAX, NAME_BYTES_MAX};
@@ -26,14 +29,22 @@ pub enum Role {
     Administrator,
 }
 
-/// A role, for one class or for all: `operator:edge`, `viewer`.
+/// What is granted: `operator:edge`, `viewer`, `importer:acme`.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
-pub struct Grant {
-    /// The role.
-    pub role: Role,
-    /// The class; all of them when absent.
-    pub class: Option<String>,
+pub enum Grant {
+    /// A role for one class of agents or for all.
+    OfClass {
+        /// The role.
+        role: Role,
+        /// The class; all of them when absent.
+        class: Option<String>,
+    },
+    /// A tenant's imports: to send files, to watch and steer jobs, to see what they have stored.
+    Importer {
+        /// The tenant; all of them when absent.
+        tenant: Option<TenantId>,
+    },
 }
 
 /// What somebody may do where.
@@ -41,6 +52,8 @@ pub struct Grant {
 pub struct Roles {
     everywhere: Option<Role>,
     classes: BTreeMap<String, Role>,
+    imports_all: bool,
+    imports_of: BTreeSet<TenantId>,
 }
 
 /// Who calls, from where, and what they may do; whoever asks for logins puts it into requests.
@@ -111,20 +124,69 @@ impl FromStr for Role {
     fn from_str(text: &str) -> Result<Self, AccessError> {
         let found = Role::ALL.into_iter().find(|role| role.as_str() == text);
         found.ok_or_else(|| {
-            let reason = "write viewer, designer, operator or administrator";
+            let reason = "write viewer, designer, operator, administrator or importer";
             AccessError::invalid("role", reason)
         })
     }
 }
 
-impl FromStr for Grant {
-    type Err = AccessError;
+impl Grant {
+    /// A role for all classes.
+    pub fn everywhere(role: Role) -> Self {
+        Grant::OfClass { role, class: None }
+    }
 
-    fn from_str(text: &str) -> Result<Self, AccessError> {
-        let (role, class) = match text.trim().split_once(':') {
-            Some((role, class)) => (role, Some(class)),
-            None => (text.trim(), None),
-        };
+    /// What these words grant.
+    ///
+    /// # Errors
+    /// When there is no such role, or it is not for a class or a tenant as it is written.
+    pub fn named(
+        role: &str,
+        class: Option<&str>,
+        tenant: Option<&str>,
+    ) -> Result<Self, AccessError> {
+        let refused = |reason: &str| Err(AccessError::invalid("role", reason));
+        match (role == IMPORTER, class, tenant) {
+            (true, None, tenant) => Grant::importer(tenant),
+            (true, Some(_), _) => refused("an importer is one for a tenant, and for no class"),
+            (false, class, None) => Grant::of_class(role, class),
+            (false, _, Some(_)) => refused("this role is one for a class, and for no tenant"),
+        }
+    }
+
+    /// The role's word.
+    pub fn role(&self) -> &'static str {
+        match self {
+            Grant::OfClass { role, .. } => role.as_str(),
+            Grant::Importer { .. } => IMPORTER,
+        }
+    }
+
+    /// The class that it is for alone.
+    pub fn class(&self) -> Option<&str> {
+        match self {
+            Grant::OfClass { class, .. } => class.as_deref(),
+            Grant::Importer { .. } => None,
+        }
+    }
+
+    /// The tenant that it is for alone.
+    pub fn tenant(&self) -> Option<&TenantId> {
+        match self {
+            Grant::OfClass { .. } => None,
+            Grant::Importer { tenant } => tenant.as_ref(),
+        }
+    }
+
+    fn importer(tenant: Option<&str>) -> Result<Self, AccessError> {
+        let tenant = tenant.map(str::parse).transpose();
+        let tenant = tenant.map_err(|error: base::TenantIdError| {
+            AccessError::invalid("role", base::report(&error))
+        })?;
+        Ok(Grant::Importer { tenant })
+    }
+
+    fn of_class(role: &str, class: Option<&str>) -> Result<Self, AccessError> {
         let role: Role = role.parse()?;
         if role == Role::Administrator && class.is_some() {
             let reason = "an administrator is one for all classes: write 'administrator' alone";
@@ -135,7 +197,22 @@ impl FromStr for Grant {
             return Err(AccessError::invalid("role", reason));
         }
         let class = class.map(str::to_owned);
-        Ok(Grant { role, class })
+        Ok(Grant::OfClass { role, class })
+    }
+}
+
+impl FromStr for Grant {
+    type Err = AccessError;
+
+    fn from_str(text: &str) -> Result<Self, AccessError> {
+        let (role, of) = match text.trim().split_once(':') {
+            Some((role, of)) => (role, Some(of)),
+            None => (text.trim(), None),
+        };
+        match role == IMPORTER {
+            true => Grant::importer(of),
+            false => Grant::of_class(role, of),
+        }
     }
 }
 
@@ -155,9 +232,10 @@ impl From<Grant> for String {
 
 impl fmt::Display for Grant {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match &self.class {
-            Some(class) => write!(f, "{}:{class}", self.role),
-            None => write!(f, "{}", self.role),
+        f.write_str(self.role())?;
+        match self.class().or(self.tenant().map(TenantId::as_str)) {
+            Some(of) => write!(f, ":{of}"),
+            None => Ok(()),
         }
     }
 }
@@ -167,17 +245,28 @@ impl Roles {
     pub fn administrator() -> Self {
         Roles {
             everywhere: Some(Role::Administrator),
-            classes: BTreeMap::new(),
+            ..Roles::default()
         }
     }
 
     /// Adds what a grant gives.
     pub fn add(&mut self, grant: &Grant) {
-        match &grant.class {
-            None => self.everywhere = self.everywhere.max(Some(grant.role)),
-            Some(class) => {
-                let of_class = self.classes.entry(class.clone()).or_insert(grant.role);
-                *of_class = (*of_class).max(grant.role);
+        match grant {
+            Grant::OfClass { role, class: None } => {
+                self.everywhere = self.everywhere.max(Some(*role));
+            }
+            Grant::OfClass {
+                role,
+                class: Some(class),
+            } => {
+                let of_class = self.classes.entry(class.clone()).or_insert(*role);
+                *of_class = (*of_class).max(*role);
+            }
+            Grant::Importer { tenant: None } => self.imports_all = true,
+            Grant::Importer {
+                tenant: Some(tenant),
+            } => {
+                self.imports_of.insert(tenant.clone());
             }
         }
     }
@@ -198,17 +287,27 @@ impl Roles {
         self.may_everywhere(role) || self.classes.values().any(|of_class| *of_class >= role)
     }
 
+    /// Whether they give a tenant's imports, or those of all where none is named.
+    pub fn may_import(&self, tenant: Option<&TenantId>) -> bool {
+        self.imports_all || tenant.is_some_and(|tenant| self.imports_of.contains(tenant))
+    }
+
+    /// Whether they give some tenant's imports.
+    pub fn may_import_somewhere(&self) -> bool {
+        self.imports_all || !self.imports_of.is_empty()
+    }
+
     /// Those for single classes alone.
     pub fn of_classes(&self) -> Roles {
         Roles {
-            everywhere: None,
             classes: self.classes.clone(),
+            ..Roles::default()
         }
     }
 
     /// Whether they reach nothing.
     pub fn is_empty(&self) -> bool {
-        self.everywhere.is_none() && self.classes.is_empty()
+        self.everywhere.is_none() && self.classes.is_empty() && !self.may_import_somewhere()
     }
 
     /// The classes with roles of their own, in order.
@@ -218,12 +317,20 @@ impl Roles {
 
     /// As grants, the one for all classes first.
     pub fn grants(&self) -> Vec<Grant> {
-        let everywhere = self.everywhere.map(|role| Grant { role, class: None });
-        let of_classes = self.classes.iter().map(|(class, role)| Grant {
+        let everywhere = self.everywhere.map(Grant::everywhere);
+        let of_classes = self.classes.iter().map(|(class, role)| Grant::OfClass {
             role: *role,
             class: Some(class.clone()),
         });
-        everywhere.into_iter().chain(of_classes).collect()
+        let imports_all = self.imports_all.then_some(None);
+        let imports_of = self.imports_of.iter().cloned().map(Some);
+        let imports = imports_all.into_iter().chain(imports_of);
+        let imports = imports.map(|tenant| Grant::Importer { tenant });
+        everywhere
+            .into_iter()
+            .chain(of_classes)
+            .chain(imports)
+            .collect()
     }
 }
 
@@ -299,6 +406,8 @@ impl From<Grants> for Vec<Grant> {
 }
 
 const GROUP: &str = "group:";
+/// The word of the role for a tenant's imports.
+const IMPORTER: &str = "importer";
 
 #[cfg(test)]
 mod tests {
@@ -338,11 +447,43 @@ mod tests {
     #[test]
     fn a_class_may_have_colons_in_its_name() {
         let grant: Grant = "viewer:plant:7".parse().unwrap();
-        assert_eq!(grant.class.as_deref(), Some("plant:7"));
+        assert_eq!(grant.class(), Some("plant:7"));
         assert_eq!(grant.to_string(), "viewer:plant:7");
-        for bad in ["", "boss", "viewer:", "administrator:edge", "Viewer"] {
+        for bad in [
+            "",
+            "boss",
+            "viewer:",
+            "administrator:edge",
+            "Viewer",
+            "importer:",
+            "importer:Not/One",
+        ] {
             assert!(bad.parse::<Grant>().is_err(), "{bad}");
         }
+    }
+
+    #[test]
+    fn an_importer_has_a_tenants_imports_and_no_class() {
+        let [acme, beta] = ["acme", "beta"].map(|name| name.parse::<TenantId>().unwrap());
+        let ann = roles(&["importer:acme", "viewer:edge"]);
+        assert!(ann.may_import(Some(&acme)) && ann.may_import_somewhere());
+        assert!(!ann.may_import(Some(&beta)) && !ann.may_import(None));
+        assert!(!ann.may_somewhere(Role::Designer) && !ann.may_everywhere(Role::Viewer));
+        assert!(!ann.may(Role::Viewer, Some("acme")));
+        assert_eq!(ann.to_string(), "viewer:edge, importer:acme");
+        assert_eq!(ann.of_classes().to_string(), "viewer:edge");
+        let all = roles(&["importer"]);
+        assert!(all.may_import(None) && all.may_import(Some(&beta)) && !all.is_empty());
+        assert!(!all.may_somewhere(Role::Viewer) && all.of_classes().is_empty());
+        // No role for classes gives imports.
+        assert!(!roles(&["operator", "operator:acme"]).may_import(Some(&acme)));
+        let named = |class, tenant| Grant::named("importer", class, tenant);
+        assert_eq!(
+            named(None, Some("acme")).unwrap().to_string(),
+            "importer:acme"
+        );
+        assert!(named(Some("acme"), None).is_err());
+        assert!(Grant::named("viewer", None, Some("acme")).is_err());
     }
 
     #[test]

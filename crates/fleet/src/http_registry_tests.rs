@@ -218,8 +218,10 @@ async fn an_agent_fetches_flows_of_its_class_and_those_that_it_was_told_to_fetch
             world.beat(EFM, &heartbeat("a", None)).await;
         }
     }
-    let parameter = "/api/v1/agents/a/parameters/host";
-    assert_eq!(world.put(parameter, json!({"value": "mine"})).await.0, 200);
+    let own = json!({"host": {"value": "mine"}}).to_string();
+    let path = "/api/v1/agents/a/parameters";
+    let (status, _) = world.call("PATCH", path, "", own.as_bytes()).await;
+    assert_eq!(status, 200);
     let fetch = async |headers: &str, path: String| {
         let (status, text) = world.call("GET", &path, headers, b"").await;
         (status, String::from_utf8(text).unwrap())

@@ -149,9 +149,9 @@ impl ImportsError {
             ImportsError::Busy { .. }
             | ImportsError::ShareTaken { .. }
             | ImportsError::Reserved { .. } => StatusCode::TOO_MANY_REQUESTS,
-            ImportsError::Closed | ImportsError::Store(StreamsError::Unavailable(_)) => {
-                StatusCode::SERVICE_UNAVAILABLE
-            }
+            ImportsError::Closed
+            | ImportsError::Store(StreamsError::Unavailable(_))
+            | ImportsError::Sql(SqlError::NewerSchema { .. }) => StatusCode::SERVICE_UNAVAILABLE,
             ImportsError::File { source, .. } if is_full(source) => {
                 StatusCode::INSUFFICIENT_STORAGE
             }

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use base::{Clock, TenantId};
@@ -25,12 +25,13 @@ use crate::fetch::{self, Allowed};
 use crate::guard::Guard;
 use crate::job::{Class, Job, JobState, JournalEntry, TenantUse};
 use crate::limits;
+use crate::live::{LiveJob, gauge};
 use crate::reconcile::reconcile;
 use crate::registry::Registry;
 use crate::schedule::{JobNumber, Schedule};
 use crate::search::Search;
 use crate::steering::Steered;
-use crate::worker::{LiveJob, gauge, work};
+use crate::worker::work;
 
 /// The import service of one installation.
 pub struct Imports {
@@ -60,6 +61,8 @@ pub(crate) struct Core {
     pub guard: Mutex<Guard>,
     pub steered: Steered,
     pub opened: Instant,
+    /// Whether the database is a newer version's by now (`aside.rs`).
+    pub is_aside: AtomicBool,
     /// Room for slices that are read ahead of their turn.
     pub ahead: Arc<Semaphore>,
 }
@@ -124,6 +127,7 @@ impl Imports {
             guard: Mutex::default(),
             steered: Steered::default(),
             opened: Instant::now(),
+            is_aside: AtomicBool::new(false),
             ahead: Arc::new(Semaphore::new(limits::SLICES_AHEAD_MAX)),
             live: Mutex::new(live),
             uploads: Arc::default(),

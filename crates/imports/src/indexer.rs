@@ -3,6 +3,10 @@
 //!
 //! An entry is taken out of the queue after the index has committed what it names. So a crash
 //! repeats work and loses none, and taking a record in twice changes nothing.
+//!
+//! An index that is this process' alone knows what purges of tenants it has followed, whoever made
+//! them: it lets go of all that it had of a purged tenant, and takes in what the sink has of it. It does
+//! not ask the queue for that, which belongs to whoever looks first.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -87,8 +91,12 @@ pub(crate) async fn index(core: Arc<Core>) {
 
 /// Indexes for a while, tenant by tenant from the one after `after` on; false when nothing is queued.
 async fn turn(core: &Core, after: &mut String) -> Result<bool, ImportsError> {
+    if core.is_aside() {
+        return Ok(false);
+    }
     let _turn = core.search.turn.lock().await;
     core.search.prepare(&core.behind).await?;
+    follow_purges(core, &core.behind).await?;
     let until = Instant::now() + limits::INDEX_TURN;
     let Some(mut batch) = next(core, after, None).await? else {
         return Ok(false);
@@ -109,6 +117,45 @@ async fn turn(core: &Core, after: &mut String) -> Result<bool, ImportsError> {
     take(core, &batch).await?;
     rest(core, started).await;
     Ok(true)
+}
+
+/// Has an index of this process' own follow the purges that it has not. For who has the turn.
+pub(crate) async fn follow_purges(core: &Core, registry: &Registry) -> Result<(), ImportsError> {
+    let Some(mut followed) = core.search.followed().await? else {
+        return Ok(());
+    };
+    loop {
+        let purges = registry.purges_after(followed).await?;
+        if purges.is_empty() {
+            return Ok(());
+        }
+        for (tenant, number) in purges {
+            take_anew(core, registry, &tenant).await?;
+            core.search.note_followed(number).await?;
+            followed = number;
+        }
+    }
+}
+
+/// Has the index let go of all that it has of a tenant, and take in what the sink has.
+async fn take_anew(
+    core: &Core,
+    registry: &Registry,
+    tenant: &TenantId,
+) -> Result<(), ImportsError> {
+    while core.search.forget_some(tenant).await? {}
+    let mut after = String::new();
+    loop {
+        let started = Instant::now();
+        let most = core.guard.lock().records_of_index(core.opened.elapsed());
+        let documents = registry.documents_of(tenant, &after, most).await?;
+        let Some(last) = documents.last() else {
+            return Ok(());
+        };
+        after.clone_from(&last.id);
+        core.search.put(tenant.as_str(), &documents).await?;
+        rest(core, started).await;
+    }
 }
 
 /// Rests after what began at `started`, where somebody is served.
@@ -274,13 +321,7 @@ impl Registry {
                 Some((ordinal, _)) if !is_last => *ordinal,
                 _ => queued.last,
             };
-            // Some work, which must not keep whoever is served from a thread.
-            let read = tokio::task::spawn_blocking(move || {
-                let documents = rows.into_iter().map(|(_, row)| row.document());
-                documents.collect::<Vec<_>>()
-            });
-            let broke = |_| ImportsError::Read(std::io::Error::other("the reader broke off"));
-            found.append(&mut read.await.map_err(broke)?);
+            found.append(&mut read_words(rows).await?);
             if is_last {
                 break;
             }
@@ -295,7 +336,6 @@ impl Registry {
         after: i64,
         count: usize,
     ) -> Result<Vec<(i64, Stored)>, ImportsError> {
-        let what = "read records for the search index";
         let select = Statement::new(
             "SELECT id, title, format, body, ordinal FROM import_records
              WHERE job = ? AND ordinal > ? AND ordinal <= ?
@@ -305,6 +345,12 @@ impl Registry {
         .bind(after)
         .bind(queued.last)
         .bind(i64::try_from(count).unwrap_or(i64::MAX));
+        self.stored(&select).await
+    }
+
+    /// The records that a statement selects, each with its ordinal.
+    async fn stored(&self, select: &Statement) -> Result<Vec<(i64, Stored)>, ImportsError> {
+        let what = "read records for the search index";
         let stored = |row: &Row| -> Result<(i64, Stored), sqlx::Error> {
             let stored = Stored {
                 id: row.text("id")?,
@@ -314,9 +360,27 @@ impl Registry {
             };
             Ok((row.number("ordinal")?, stored))
         };
-        let rows = self.database.rows(what, &select).await?;
+        let rows = self.database.rows(what, select).await?;
         let rows = rows.iter().map(stored).collect::<Result<Vec<_>, _>>();
         Ok(rows.map_err(|e| self.error(what, e))?)
+    }
+
+    /// Some records of a tenant, by id from the one after `after` on.
+    async fn documents_of(
+        &self,
+        tenant: &TenantId,
+        after: &str,
+        most: usize,
+    ) -> Result<Vec<Document>, ImportsError> {
+        let select = Statement::new(
+            "SELECT id, title, format, body, ordinal FROM import_records
+             WHERE tenant = ? AND id > ? ORDER BY id LIMIT ?",
+        )
+        .bind(tenant.as_str())
+        .bind(after)
+        .bind(i64::try_from(most.min(limits::INDEX_READ_AT_ONCE)).unwrap_or(i64::MAX));
+        let rows = self.stored(&select).await?;
+        read_words(rows).await
     }
 
     /// Takes what was indexed out of the queue.
@@ -342,6 +406,16 @@ impl Registry {
         }
         Ok(tx.commit(what).await?)
     }
+}
+
+/// Reads the words of records: some work, which must not keep whoever is served from a thread.
+async fn read_words(rows: Vec<(i64, Stored)>) -> Result<Vec<Document>, ImportsError> {
+    let read = tokio::task::spawn_blocking(move || {
+        let documents = rows.into_iter().map(|(_, row)| row.document());
+        documents.collect::<Vec<_>>()
+    });
+    let broke = |_| ImportsError::Read(std::io::Error::other("the reader broke off"));
+    read.await.map_err(broke)
 }
 
 /// Records from the first of the entries that are taken together to the last.

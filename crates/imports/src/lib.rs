@@ -7,6 +7,9 @@
 //! Left out: several indexes on one shared database but for OpenSearch, EDIFACT.
 
 mod admission;
+mod after;
+mod ahead;
+mod aside;
 mod behind;
 mod commit;
 mod config;
@@ -21,7 +24,9 @@ mod indexer;
 mod job;
 mod keys;
 mod limits;
+mod live;
 mod marc;
+mod policy;
 mod profile;
 mod purge;
 mod reconcile;

@@ -6,18 +6,21 @@
 //! alone that ended before it: a record is as old as its last import, and has no time of its own.
 //!
 //! A purge that broke off is asked for again: it finds what is left. The index lets go of a tenant's
-//! records after the sink, and at each purge, so that nothing is left there either.
+//! records after the sink, and at each purge, so that nothing is left there either. An index that other
+//! processes have for themselves follows the mark that the purge leaves in the database, as this one's own
+//! does (`indexer.rs`).
 
-use base::{TenantId, UnixMillis};
+use base::{TenantId, TenantIdError, UnixMillis};
 use serde::Serialize;
-use sql::{Statement, Transaction};
+use sql::{Conflict, Insert, Row, Statement, Transaction, Value};
 
 use crate::commit::lock_tenant;
 use crate::error::ImportsError;
 use crate::imports::{Core, Imports};
+use crate::indexer::follow_purges;
 use crate::job::Job;
 use crate::reconcile::ENDED;
-use crate::registry::{COLUMNS, Registry, UNFINISHED};
+use crate::registry::{COLUMNS, Registry, UNFINISHED, next_number};
 use crate::schedule::JobNumber;
 use crate::steering::to_its_end;
 
@@ -101,13 +104,16 @@ impl Core {
         }
     }
 
-    /// Has the search index forget a tenant's records, but for those that the sink has still.
+    /// Has the search index forget a purged tenant's records, but for those that the sink has still.
     async fn forget_found(&self, tenant: &TenantId) -> Result<(), ImportsError> {
         loop {
             // Others' records are indexed in between.
             let _turn = self.search.turn.lock().await;
             if self.search.forget_some(tenant).await? {
                 continue;
+            }
+            if self.search.is_own() {
+                return follow_purges(self, &self.registry).await;
             }
             self.registry.queue_again(Some(tenant)).await?;
             self.search.wake();
@@ -117,13 +123,42 @@ impl Core {
 }
 
 impl Registry {
+    /// The number of the latest purge of any tenant.
+    pub async fn latest_purge(&self) -> Result<i64, ImportsError> {
+        self.latest(PURGES).await
+    }
+
+    /// The latest purges of some tenants that came after one, in their order, each with its number.
+    pub async fn purges_after(&self, number: i64) -> Result<Vec<(TenantId, i64)>, ImportsError> {
+        let what = "look for purges";
+        let select = Statement::new(
+            "SELECT tenant, number FROM import_purges WHERE number > ? ORDER BY number LIMIT ?",
+        );
+        let rows = self
+            .database
+            .rows(what, &select.bind(number).bind(AT_ONCE))
+            .await?;
+        let purge = |row: &Row| -> Result<(TenantId, i64), sqlx::Error> {
+            let tenant = row.text("tenant")?.parse();
+            let tenant = tenant.map_err(|e: TenantIdError| sqlx::Error::Decode(Box::new(e)))?;
+            Ok((tenant, row.number("number")?))
+        };
+        let purges = rows.iter().map(purge).collect::<Result<Vec<_>, _>>();
+        Ok(purges.map_err(|e| self.error(what, e))?)
+    }
+
     /// The number of the job that was made last.
     async fn latest_job(&self) -> Result<JobNumber, ImportsError> {
-        let what = "look for the latest job";
-        let select = Statement::new("SELECT value FROM import_counters WHERE name = 'job'");
-        let row = self.database.row(what, &select).await?;
+        Ok(JobNumber(self.latest("job").await?))
+    }
+
+    /// The number that a counter gave last.
+    async fn latest(&self, counter: &'static str) -> Result<i64, ImportsError> {
+        let what = "look for the latest number";
+        let select = Statement::new("SELECT value FROM import_counters WHERE name = ?");
+        let row = self.database.row(what, &select.bind(counter)).await?;
         let number = row.map_or(Ok(0), |row| row.number("value"));
-        Ok(JobNumber(number.map_err(|e| self.error(what, e))?))
+        Ok(number.map_err(|e| self.error(what, e))?)
     }
 
     async fn unfinished_jobs(
@@ -171,7 +206,7 @@ impl Registry {
     }
 
     /// Removes a tenant's records of jobs up to one, with their keys; with the last of them, what they
-    /// are found by. Answers how many there were.
+    /// are found by, and leaves the mark that indexes follow. Answers how many there were.
     async fn purge_records(
         &self,
         tenant: &TenantId,
@@ -194,6 +229,12 @@ impl Registry {
             let ids = ids.map_err(|e| tx.error(what, e))?;
             if ids.is_empty() {
                 forget_selectors(&mut tx, tenant).await?;
+                let queued = "DELETE FROM import_index_queue WHERE tenant = ? AND job <= ?";
+                let queued = Statement::new(queued).bind(tenant.as_str()).bind(latest.0);
+                tx.run(what, &queued).await?;
+                let number = next_number(&mut tx, PURGES).await?;
+                let mark = vec![Value::from(tenant.as_str()), number.into()];
+                tx.insert(what, &INSERT_PURGE, vec![mark]).await?;
                 tx.commit(what).await?;
                 return Ok(count);
             }
@@ -277,6 +318,18 @@ fn jobs_of(tenant: &TenantId, latest: JobNumber) -> Statement {
 fn some(select: Statement) -> Statement {
     select.push(" ORDER BY number LIMIT ?").bind(AT_ONCE)
 }
+
+/// The counter of purges.
+const PURGES: &str = "purge";
+
+const INSERT_PURGE: Insert = Insert {
+    table: "import_purges",
+    columns: &["tenant", "number"],
+    conflict: Conflict::Replace {
+        key: &["tenant"],
+        columns: &["number"],
+    },
+};
 
 /// Rows that go with one statement: somebody else's slice waits for some milliseconds.
 const AT_ONCE: i64 = 250;

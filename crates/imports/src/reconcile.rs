@@ -40,6 +40,9 @@ pub(crate) async fn reconcile(core: Arc<Core>) {
             continue;
         }
         looks = 0;
+        if core.is_aside() {
+            continue;
+        }
         match core
             .shutdown
             .run_until_cancelled(Box::pin(core.sweep()))
@@ -60,6 +63,9 @@ pub(crate) async fn reconcile(core: Arc<Core>) {
 impl Core {
     /// Has every running job run that is this process' or nobody's.
     pub async fn compare(&self) -> Result<(), ImportsError> {
+        if self.stands_aside().await {
+            return Ok(());
+        }
         let now = self.clock.now();
         let registry = &self.registry;
         if registry.is_shared() {

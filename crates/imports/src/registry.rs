@@ -87,7 +87,7 @@ impl Registry {
         let what = "add a job";
         let mut tx = self.database.begin().await?;
         // Whoever adds a job of any tenant waits here, so that a key is looked for and taken at once.
-        let number = next_number(&mut tx).await?;
+        let number = JobNumber(next_number(&mut tx, "job").await?);
         if let Some(key) = &new.idempotency_key {
             let found = Statement::new(format!(
                 "SELECT {COLUMNS} FROM import_jobs WHERE tenant = ? AND idempotency_key = ?"
@@ -172,7 +172,7 @@ impl Registry {
     }
 
     /// Takes a running job's lease: the token that its commits ask for, or none when another
-    /// process has it or the job does not run.
+    /// process has it, the job does not run, or this process is too old for the database.
     pub async fn lease(
         &self,
         job: JobNumber,
@@ -192,6 +192,7 @@ impl Registry {
         .bind(job.0)
         .bind(owner)
         .bind(now.0);
+        let take = self.while_it_fits(take);
         if tx.run(what, &take).await? == 0 {
             return Ok(None);
         }
@@ -508,17 +509,20 @@ impl Registry {
     }
 }
 
-/// The next job's number; holds the counter's lock until the transaction's end.
-async fn next_number(tx: &mut Transaction) -> Result<JobNumber, ImportsError> {
-    let what = "number a job";
-    let first = vec![Value::from("job"), 0.into()];
+/// The next number of a counter; holds the counter's lock until the transaction's end.
+pub(crate) async fn next_number(
+    tx: &mut Transaction,
+    counter: &'static str,
+) -> Result<i64, ImportsError> {
+    let what = "take the next number";
+    let first = vec![Value::from(counter), 0.into()];
     tx.insert(what, &INSERT_COUNTER, vec![first]).await?;
-    let next = "UPDATE import_counters SET value = value + 1 WHERE name = 'job'";
-    tx.run(what, &Statement::new(next)).await?;
-    let read = Statement::new("SELECT value FROM import_counters WHERE name = 'job'");
-    let row = tx.row(what, &read).await?;
+    let next = "UPDATE import_counters SET value = value + 1 WHERE name = ?";
+    tx.run(what, &Statement::new(next).bind(counter)).await?;
+    let read = Statement::new("SELECT value FROM import_counters WHERE name = ?");
+    let row = tx.row(what, &read.bind(counter)).await?;
     let number = row.map_or(Ok(0), |row| row.number("value"));
-    Ok(JobNumber(number.map_err(|e| tx.error(what, e))?))
+    Ok(number.map_err(|e| tx.error(what, e))?)
 }
 
 fn until(now: UnixMillis, lasts: Duration) -> i64 {

@@ -13,6 +13,7 @@
 //!   before have keys of it (`keys.rs`);
 //! - `import_keys`: one row for each value of a record that such a selector selects;
 //! - `import_nodes`: when each process that shares the database was last there;
+//! - `import_purges`: the latest purge of each tenant, by its number, which search indexes follow;
 //! - `import_profiles`, `import_counters`.
 //!
 //! A `match_key` is the tenant, the selector's number and the value, with a `/` between each: one
@@ -320,6 +321,7 @@ DROP TABLE old_slices;
             text: concat!(selectors_and_keys!(" WITHOUT ROWID"), no_match_key!()),
         },
         NODES,
+        PURGES,
     ],
 };
 
@@ -346,6 +348,7 @@ EXCEPTION WHEN OTHERS THEN NULL; END $$;
             text: concat!(selectors_and_keys!(""), no_match_key!()),
         },
         NODES,
+        PURGES,
     ],
 };
 
@@ -373,7 +376,19 @@ CREATE INDEX import_records_by_match_key ON import_records (match_key);
             text: selectors_and_keys!(""),
         },
         NODES,
+        PURGES,
     ],
+};
+
+const PURGES: Migration = Migration {
+    number: 6,
+    name: "purges that search indexes follow",
+    text: "
+CREATE TABLE import_purges (
+    tenant VARCHAR(63) NOT NULL PRIMARY KEY,
+    number BIGINT NOT NULL
+);
+",
 };
 
 const NODES: Migration = Migration {

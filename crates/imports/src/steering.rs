@@ -14,8 +14,8 @@ use tokio::sync::OwnedMutexGuard;
 use crate::error::ImportsError;
 use crate::imports::{Core, Imports};
 use crate::job::{Job, JobState};
+use crate::live::gauge;
 use crate::schedule::JobNumber;
-use crate::worker::gauge;
 
 /// The jobs that somebody steers at the moment, each with its queue.
 #[derive(Default)]

@@ -8,69 +8,25 @@
 //! number of its records that went to the topic. The topic gets every intact record; what a profile's
 //! policy leaves out is left out of the sink alone.
 //!
-//! While slices are committed those after them are read, as long as there is room for them.
+//! While slices are committed those after them are read, as long as there is room for them (`ahead.rs`).
+//! What becomes of a job after its turn stands in `after.rs`.
 
 use std::fs::File;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use base::TenantId;
 use bytes::Bytes;
-use streams::{ProduceBatch, ProducerSequence, Record, StreamsError};
-use tokio::sync::{Notify, OwnedSemaphorePermit};
-use tokio::task::JoinHandle;
+use streams::{ProduceBatch, ProducerSequence, Record};
 
+use crate::ahead::{Ahead, Source};
 use crate::commit::{Committed, Lease, Sent, Writing};
 use crate::error::ImportsError;
-use crate::imports::{Core, Live};
+use crate::imports::Core;
 use crate::job::{Class, Job, JobState};
 use crate::keys::Selectors;
 use crate::limits;
 use crate::schedule::{Cost, JobNumber};
-use crate::slice::{self, Reading, RemarkKind, Slice, SliceRecord, Start};
-
-/// What is known of an unfinished job beside its row.
-pub(crate) struct LiveJob {
-    pub tenant: TenantId,
-    class: Class,
-    file: Option<Arc<File>>,
-    /// The lease's token, once this process has it.
-    token: Option<i64>,
-    /// The tenant's selectors, once the job's own is among them.
-    selectors: Option<Arc<Selectors>>,
-    /// The next slices, read ahead of their turn.
-    ahead: Option<Ahead>,
-    running: bool,
-    stopped: bool,
-    /// Turns that failed one after the other.
-    failures: u32,
-    /// It waits to try a slice again that failed.
-    waits: bool,
-    turn_over: Arc<Notify>,
-}
-
-/// Slices that are read while those before them are committed.
-struct Ahead {
-    start: Start,
-    /// Of the selectors that they are read for.
-    revision: i64,
-    slices: Slices,
-    _room: OwnedSemaphorePermit,
-}
-
-/// Slices that follow each other.
-enum Slices {
-    Reading(JoinHandle<Result<Vec<Slice>, ImportsError>>),
-    Read(Vec<Slice>),
-}
-
-/// What slices are read from.
-#[derive(Clone)]
-struct Source {
-    file: Arc<File>,
-    job: Arc<Job>,
-    selectors: Arc<Selectors>,
-}
+use crate::slice::{RemarkKind, Slice, SliceRecord, Start};
 
 /// What a worker takes with it.
 struct Picked {
@@ -83,83 +39,13 @@ struct Picked {
 }
 
 /// What came of a turn.
-enum Outcome {
+pub(crate) enum Outcome {
     /// The job's state after it.
     State(JobState),
     /// The job was stopped, or is another process' now.
     Lost,
     /// Its tenant is over its quotas, for so long.
     Held(Duration),
-}
-
-/// What a job waits for after its turn.
-enum After {
-    /// Its turn.
-    Next,
-    /// Its tenant's quotas, for so long.
-    Held(Duration),
-    /// Another try, as there was this trouble.
-    Failed(String),
-}
-
-impl LiveJob {
-    /// A job that waits for its first turn.
-    pub fn of(job: &Job) -> Self {
-        LiveJob::new(job.tenant.clone(), job.class)
-    }
-
-    fn new(tenant: TenantId, class: Class) -> Self {
-        LiveJob {
-            tenant,
-            class,
-            file: None,
-            token: None,
-            selectors: None,
-            ahead: None,
-            running: false,
-            stopped: false,
-            failures: 0,
-            waits: false,
-            turn_over: Arc::new(Notify::new()),
-        }
-    }
-
-    /// Gives it no further turn; what tells the end of the one that runs, if one does.
-    pub fn stop(&mut self) -> Option<Arc<Notify>> {
-        self.stopped = true;
-        self.ahead = None;
-        self.running.then(|| self.turn_over.clone())
-    }
-}
-
-impl Live {
-    /// Lets a job run again that waits after a failure. One that was paused and resumed meanwhile
-    /// waits no more: it runs already, or is about to.
-    fn try_again(&mut self, number: JobNumber) -> bool {
-        let is_due = |job: &&mut LiveJob| job.waits && !job.stopped;
-        let Some(job) = self.jobs.get_mut(&number).filter(is_due) else {
-            return false;
-        };
-        job.waits = false;
-        self.schedule.add(job.class, &job.tenant, number);
-        true
-    }
-
-    /// Lets a stopped job go on; true when a worker is to look.
-    pub fn go_on(&mut self, number: JobNumber) -> bool {
-        let is_stopped = |job: &&mut LiveJob| job.stopped;
-        let Some(job) = self.jobs.get_mut(&number).filter(is_stopped) else {
-            return false;
-        };
-        job.stopped = false;
-        if job.running {
-            // Its turn's end puts it back.
-            return false;
-        }
-        job.waits = false;
-        self.schedule.add(job.class, &job.tenant, number);
-        true
-    }
 }
 
 impl Core {
@@ -186,6 +72,9 @@ impl Core {
     /// Runs the next slices of a job.
     async fn run_turn(&self, picked: Picked) -> Result<Outcome, ImportsError> {
         let number = picked.number;
+        if self.is_aside() {
+            return Ok(Outcome::Lost);
+        }
         let job = self.behind.job_numbered(number).await?;
         if job.state != JobState::Running {
             return Ok(Outcome::Lost);
@@ -320,31 +209,6 @@ impl Core {
         Ok(token)
     }
 
-    /// What comes after `slices`: the `rest` of what was read with them, or else up to `count` that are
-    /// begun to be read, if there are any and there is room for them.
-    fn ahead_of(
-        &self,
-        slices: &[Slice],
-        rest: Vec<Slice>,
-        count: usize,
-        source: Source,
-    ) -> Option<Ahead> {
-        let latest = slices.last().filter(|slice| !slice.last)?;
-        let room = self.ahead.clone().try_acquire_owned().ok()?;
-        let start = latest.next();
-        let revision = source.selectors.revision;
-        let slices = match rest.is_empty() {
-            true => source.read(start, count),
-            false => Slices::Read(rest),
-        };
-        Some(Ahead {
-            start,
-            revision,
-            slices,
-            _room: room,
-        })
-    }
-
     fn is_elsewhere(&self, job: &Job, error: &ImportsError) -> bool {
         let is_missing = matches!(error, ImportsError::File { source, .. }
             if source.kind() == std::io::ErrorKind::NotFound);
@@ -393,137 +257,6 @@ impl Core {
             slice,
         };
         Ok(slices.into_iter().map(sent).collect())
-    }
-
-    /// Puts a job back, or ends it, after its turn.
-    async fn after_turn(
-        self: &Arc<Self>,
-        number: JobNumber,
-        cost: Cost,
-        outcome: Result<Outcome, ImportsError>,
-    ) {
-        let after = match outcome {
-            Ok(Outcome::State(JobState::Running)) => After::Next,
-            Ok(Outcome::State(_)) => return self.end_job(number, cost, None).await,
-            Ok(Outcome::Lost) => return self.let_go(number, cost),
-            Ok(Outcome::Held(wait)) => After::Held(wait),
-            Err(ImportsError::Store(StreamsError::TenantFull(tenant))) => {
-                let full = StreamsError::TenantFull(tenant);
-                return self.rest_job(number, cost, base::report(&full)).await;
-            }
-            Err(error) if error.may_retry() => After::Failed(base::report(&error)),
-            Err(error) => return self.end_job(number, cost, Some(base::report(&error))).await,
-        };
-        if let After::Failed(trouble) = &after {
-            tracing::warn!(
-                job = number.0,
-                error = trouble,
-                "an import waits to try again"
-            );
-            let now = self.clock.now();
-            let noted = self.behind.note(number, &self.node, trouble, now).await;
-            if let Err(error) = noted {
-                tracing::warn!(
-                    error = base::report(&error),
-                    "the trouble was not noted either"
-                );
-            }
-        }
-        let pause = {
-            let mut live = self.live.lock();
-            let waits = !matches!(after, After::Next);
-            let stopped = live.jobs.get_mut(&number).is_none_or(|job| {
-                job.failures = match after {
-                    After::Failed(_) => job.failures + 1,
-                    After::Next | After::Held(_) => 0,
-                };
-                job.running = false;
-                job.waits = waits;
-                job.turn_over.notify_waiters();
-                job.stopped
-            });
-            match after {
-                After::Held(_) => live.schedule.not_run(number),
-                _ => live.schedule.done(number, cost, !waits && !stopped),
-            }
-            let waiting = live.jobs.get(&number).filter(|_| waits && !stopped);
-            waiting.map(|job| match after {
-                After::Held(wait) => wait.min(limits::RETRY_PAUSE_MAX),
-                _ => RETRY_PAUSE_MIN
-                    .saturating_mul(1 << job.failures.min(10))
-                    .min(limits::RETRY_PAUSE_MAX),
-            })
-        };
-        if let Some(pause) = pause {
-            let core = self.clone();
-            // At most one per unfinished job; it ends with the pause or the process.
-            tokio::spawn(async move {
-                let sleep = tokio::time::sleep(pause);
-                if core.shutdown.run_until_cancelled(sleep).await.is_some() {
-                    core.try_again(number);
-                }
-            });
-        }
-    }
-
-    /// Pauses a job whose tenant has no room for its records.
-    async fn rest_job(&self, number: JobNumber, cost: Cost, reason: String) {
-        let now = self.clock.now();
-        let (from, to) = ([JobState::Running], JobState::Paused);
-        let paused = self.behind.change(number, &from, to, Some(&reason), now);
-        if let Err(error) = paused.await {
-            // Its row still says running, so that it is taken up again.
-            tracing::warn!(
-                job = number.0,
-                error = base::report(&error),
-                "an import was not paused"
-            );
-        }
-        self.let_go(number, cost);
-    }
-
-    /// Works no more on a job that was stopped or that another process has.
-    fn let_go(&self, number: JobNumber, cost: Cost) {
-        let mut live = self.live.lock();
-        live.schedule.done(number, cost, false);
-        if let Some(job) = live.jobs.remove(&number) {
-            job.turn_over.notify_waiters();
-        }
-        gauge(&live);
-    }
-
-    fn try_again(&self, number: JobNumber) {
-        if self.live.lock().try_again(number) {
-            self.wake.notify_one();
-        }
-    }
-
-    /// Ends a job whose last slice is committed, or that cannot go on because of `failure`.
-    async fn end_job(&self, number: JobNumber, cost: Cost, failure: Option<String>) {
-        if let Some(failure) = &failure {
-            tracing::error!(job = number.0, error = failure, "an import failed");
-            let now = self.clock.now();
-            let ended = self.behind.fail(number, &self.node, failure, now).await;
-            if let Err(error) = ended {
-                // Its row still says running, so that it is taken up again.
-                tracing::error!(error = base::report(&error), "the failure was not recorded");
-            }
-        }
-        {
-            let mut live = self.live.lock();
-            live.schedule.done(number, cost, false);
-            if let Some(job) = live.jobs.remove(&number) {
-                job.turn_over.notify_waiters();
-            }
-            gauge(&live);
-        }
-        if let Ok(job) = self.behind.job_numbered(number).await
-            && job.state.has_ended()
-            // A failed one may be resumed.
-            && job.state != JobState::Failed
-        {
-            self.remove_file(&job.id);
-        }
     }
 }
 
@@ -580,37 +313,6 @@ pub(crate) async fn work(core: Arc<Core>) {
     }
 }
 
-impl Slices {
-    async fn read(self) -> Result<Vec<Slice>, ImportsError> {
-        let broke = |_| ImportsError::Read(std::io::Error::other("the reader broke off"));
-        match self {
-            Slices::Reading(reading) => reading.await.map_err(broke)?,
-            Slices::Read(slices) => Ok(slices),
-        }
-    }
-}
-
-impl Source {
-    /// Begins to read up to `count` slices.
-    fn read(&self, start: Start, count: usize) -> Slices {
-        let Source {
-            file,
-            job,
-            selectors,
-        } = self.clone();
-        Slices::Reading(tokio::task::spawn_blocking(move || {
-            let reading = Reading {
-                format: job.format,
-                profile: &job.profile,
-                selectors: &selectors,
-                job: &job.id,
-                records_max: job.slice_records,
-            };
-            slice::read_some(&file, job.bytes_total, start, &reading, count)
-        }))
-    }
-}
-
 /// How many slices of a job are one turn.
 fn slices_of_turn(job: &Job, is_serving: bool) -> usize {
     let records = usize::try_from(job.slice_records).unwrap_or(usize::MAX);
@@ -664,41 +366,5 @@ impl Counts {
     }
 }
 
-pub(crate) fn gauge(live: &Live) {
-    // Far below 2^52, so exact.
-    metrics::gauge!("thalweg_imports_unfinished_jobs").set(live.jobs.len() as f64);
-}
-
 /// The header by which a record names its tenant, as the event store reads it.
 const TENANT_HEADER: &str = "thalweg.tenant";
-/// The first pause after a failed turn.
-const RETRY_PAUSE_MIN: Duration = Duration::from_millis(100);
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_job_that_was_resumed_while_it_waited_does_not_run_twice() {
-        let mut live = Live::default();
-        let (number, tenant) = (JobNumber(1), "north".parse::<TenantId>().unwrap());
-        let failed = LiveJob {
-            waits: true,
-            ..LiveJob::new(tenant.clone(), Class::Bulk)
-        };
-        live.jobs.insert(number, failed);
-        // Paused, resumed, and picked by a worker before the wait was over.
-        let resumed = LiveJob::new(tenant.clone(), Class::Bulk);
-        live.jobs.insert(number, resumed);
-        live.schedule.add(Class::Bulk, &tenant, number);
-        assert_eq!(live.schedule.next(), Some(number));
-        assert!(!live.try_again(number));
-        assert_eq!(live.schedule.next(), None);
-        // One that does wait runs, once.
-        live.schedule.done(number, Cost(1), false);
-        live.jobs.get_mut(&number).unwrap().waits = true;
-        assert!(live.try_again(number));
-        assert!(!live.try_again(number));
-        assert_eq!(live.schedule.next(), Some(number));
-    }
-}

@@ -8,7 +8,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::bridge::BridgeConfig;
 use crate::error::MqttError;
-use crate::gatekeeping::{Gatekeeping, RatesConfig, SecurityConfig, WebSocketConfig};
+use crate::gatekeeping::{
+    Gatekeeping, RatesConfig, SecurityConfig, TenantsConfig, WebSocketConfig,
+};
 use crate::guard::GuardSettings;
 use crate::limits::{REMAINING_BYTES_MAX, TOPIC_ALIASES_MAX};
 use crate::topic::check_name;
@@ -73,6 +75,8 @@ pub struct MqttConfig {
     pub security: SecurityConfig,
     /// What one client or user may use.
     pub rates: RatesConfig,
+    /// What tenants' clients see.
+    pub tenants: TenantsConfig,
     /// Connections to other brokers.
     pub bridges: Vec<BridgeConfig>,
 }
@@ -186,6 +190,7 @@ impl MqttConfig {
             websocket: &self.websocket,
             security: &self.security,
             rates: &self.rates,
+            tenants: &self.tenants,
         }
     }
 }
@@ -219,6 +224,7 @@ impl Default for MqttConfig {
             websocket: WebSocketConfig::default(),
             security: SecurityConfig::default(),
             rates: RatesConfig::default(),
+            tenants: TenantsConfig::default(),
             bridges: Vec::new(),
         }
     }
@@ -257,6 +263,18 @@ mod tests {
             error,
             "mqtt.tls_listen needs mqtt.tls.certificate and mqtt.tls.key"
         );
+    }
+
+    #[test]
+    fn topics_are_mounted_for_those_who_say_who_they_are() {
+        let text = r#"{"tenants": {"mount": true}}"#;
+        let config: MqttConfig = serde_json::from_str(text).unwrap();
+        let error = config.check().unwrap_err().to_string();
+        assert!(error.starts_with("mqtt.tenants.mount needs"), "{error}");
+        let text = r#"{"tenants": {"mount": true}, "security": {"logins": true}}"#;
+        let config: MqttConfig = serde_json::from_str(text).unwrap();
+        config.check().unwrap();
+        assert!(config.guard().unwrap().mounts_tenants);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::time::Duration;
 use base::UnixMillis;
 
 use crate::message::Qos;
+use crate::mount::Mount;
 use crate::reason::ReasonCode;
 use crate::topic::TopicFilter;
 
@@ -98,6 +99,12 @@ pub trait Pass: Send + Sync + 'static {
 
     /// When the link ends for whose CONNECT the pass was given; `None` where nothing says so.
     fn ends(&self) -> Option<UnixMillis> {
+        None
+    }
+
+    /// Below which name all of the client's topics lie, without that it is written; `None` where
+    /// topics have their own names. What it is asked of topics is of their names inside.
+    fn mount(&self) -> Option<&Mount> {
         None
     }
 

@@ -66,6 +66,14 @@ impl Default for RatesConfig {
     }
 }
 
+/// What tenants' clients see: section `[mqtt.tenants]`.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default, deny_unknown_fields)]
+pub struct TenantsConfig {
+    /// Whether the topics of whoever belongs to a tenant lie below the tenant's name, unwritten.
+    pub mount: bool,
+}
+
 /// The settings that decide about clients, taken together.
 #[derive(Clone, Copy)]
 pub(crate) struct Gatekeeping<'c> {
@@ -74,6 +82,7 @@ pub(crate) struct Gatekeeping<'c> {
     pub(crate) websocket: &'c WebSocketConfig,
     pub(crate) security: &'c SecurityConfig,
     pub(crate) rates: &'c RatesConfig,
+    pub(crate) tenants: &'c TenantsConfig,
 }
 
 impl Gatekeeping<'_> {
@@ -91,6 +100,12 @@ impl Gatekeeping<'_> {
                 let problem = "needs mqtt.tls.certificate and mqtt.tls.key".to_owned();
                 return Some((key, problem));
             }
+        }
+        let is_anybody_known = self.security.logins || self.tls.client_auth != ClientAuth::None;
+        if self.tenants.mount && !is_anybody_known {
+            let problem = "needs mqtt.security.logins or mqtt.tls.client_auth: else nobody who comes \
+                belongs to a tenant";
+            return Some(("tenants.mount", problem.to_owned()));
         }
         None
     }
@@ -112,6 +127,7 @@ impl Gatekeeping<'_> {
             clients_per_user_max: rates.clients_per_user_max,
             client_message_rate: rates.client_messages_per_second,
             client_byte_rate: rates.client_bytes_per_second.0,
+            mounts_tenants: self.tenants.mount,
         })
     }
 

@@ -26,6 +26,7 @@ pub mod limits;
 mod link;
 mod login;
 mod message;
+mod mount;
 mod observe;
 mod opening;
 mod outbox;
@@ -60,9 +61,10 @@ pub use error::MqttError;
 pub use gate::{
     Admission, Exchange, Gate, Hello, OpenGate, OpenPass, Origin, Owner, Pass, Password, Progress,
 };
-pub use gatekeeping::{Authorization, RatesConfig, SecurityConfig, WebSocketConfig};
+pub use gatekeeping::{Authorization, RatesConfig, SecurityConfig, TenantsConfig, WebSocketConfig};
 pub use guard::{Guard, GuardSettings, Refusal, Refused};
 pub use message::{Delivery, Message, MessageSink, Qos, RetainedMessage, Room, Settled};
+pub use mount::Mount;
 pub use reason::ReasonCode;
 pub use scram::{PassOf, scram};
 pub use server::{Server, SubscriptionId};

@@ -3,6 +3,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use base::UnixMillis;
 use bytes::Bytes;
 use tokio_util::sync::CancellationToken;
 
@@ -12,6 +13,7 @@ use crate::gate::{Hello, Owner, Pass, Password};
 use crate::limits::{CLIENT_ID_BYTES_MAX, TOPIC_ALIASES_MAX};
 use crate::link::{LinkEnd, Reader};
 use crate::login::{Answer, Login};
+use crate::mount::{Carried, Carrier};
 use crate::reason::ReasonCode;
 use crate::session::{LinkRef, Session};
 use crate::topic::check_name;
@@ -138,11 +140,10 @@ async fn admit(
         host: origin.host().into(),
     };
     let will = connect.will.as_ref();
-    let will = will.map(|will| Will::of(will, core.clock.now(), &client_id, &owner));
-    if let Some(will) = &will {
-        let may = will.judge(&*pass);
-        may.map_err(|code| (code, LinkEnd::Protocol("the will may not be published")))?;
-    }
+    let will = will.map(|will| admit_will(will, &*pass, core.clock.now(), &client_id, &owner));
+    let will = will
+        .transpose()
+        .map_err(|code| (code, LinkEnd::Protocol("the will may not be published")))?;
     let expiry_s = expiry_s(connect, core.config.session_expiry_s());
     if expiry_s > 0 && !core.has_room_for_session(&client_id) {
         let end = LinkEnd::Protocol("as many sessions as mqtt.sessions_max allows are kept");
@@ -218,6 +219,32 @@ async fn admit(
         },
         expiry_s,
     })
+}
+
+/// The will as it will be published, if it may be.
+fn admit_will(
+    will: &codec::Will<'_>,
+    pass: &dyn Pass,
+    now: UnixMillis,
+    client_id: &str,
+    owner: &Owner,
+) -> Result<Will, ReasonCode> {
+    if will.topic.starts_with("$SYS") {
+        return Err(ReasonCode::NotAuthorized);
+    }
+    let carried = Carried::default();
+    let (topic, properties) = match pass.mount() {
+        Some(mount) => Carrier::new(mount, &carried).carry(will.topic, will.properties)?,
+        None => (will.topic, will.properties),
+    };
+    let inside = codec::Will {
+        topic,
+        properties,
+        ..will.clone()
+    };
+    let will = Will::of(&inside, now, client_id, owner);
+    will.judge(pass)?;
+    Ok(will)
 }
 
 /// The client's id, or one that is assigned; tells which.

@@ -238,10 +238,18 @@ impl Outbox {
         filled
     }
 
-    /// Writes a PUBLISH to this link, as its version and its limits have it; false when it is too
-    /// large for the client, and then nothing was written.
-    pub(crate) fn write(&mut self, mut message: Outgoing<'_>) -> bool {
+    /// Writes a PUBLISH to this link, as its version, its limits and its mount point have it; false
+    /// when it is too large for the client or not below that point, and then nothing was written.
+    pub(crate) fn write(&mut self, message: Outgoing<'_>) -> bool {
         let Some(link) = &self.link else {
+            return false;
+        };
+        let mut properties = Vec::new();
+        let seen = match link.pass.mount() {
+            Some(mount) => mount.hand_back(message, &mut properties),
+            None => Some(message),
+        };
+        let Some(mut message) = seen else {
             return false;
         };
         let before = self.out.len();

@@ -9,6 +9,7 @@ use crate::ingest::{Batch, Ingest};
 use crate::link::LinkEnd;
 use crate::login::{Answer, Login};
 use crate::message::Qos;
+use crate::mount::{Carried, Carrier};
 use crate::reason::ReasonCode;
 use crate::records::Subscription;
 use crate::session::Session;
@@ -162,6 +163,8 @@ async fn publishes<'b>(
 ) -> Result<Next<'b>, LinkEnd> {
     let config = &talk.core.config;
     let bytes_max = usize::try_from(config.packet_bytes_max.0).unwrap_or(usize::MAX);
+    let (mount, carried) = (ingest.pass().mount().cloned(), Carried::default());
+    let mut carrier = mount.as_ref().map(|mount| Carrier::new(mount, &carried));
     let mut batch = Batch::new(talk.core.clock.now());
     let mut known = "";
     // What the receive maximum bounds: QoS 2 messages under way on this link before this batch,
@@ -209,9 +212,24 @@ async fn publishes<'b>(
             }
             owed += 1;
         }
-        match talk.objection(ingest, topic, &publish) {
-            Ok(None) => batch.push(&publish, topic, taken),
-            Ok(Some(reason)) => {
+        let inside = match &mut carrier {
+            Some(carrier) => carrier.carry(topic, publish.properties),
+            None => Ok((topic, publish.properties)),
+        };
+        let objection = match inside {
+            Ok((topic, properties)) => {
+                let publish = Publish {
+                    properties,
+                    ..publish
+                };
+                let objection = talk.objection(ingest, topic, &publish);
+                objection.map(|no| (no, topic, publish))
+            }
+            Err(reason) => Ok((Some(reason), topic, publish)),
+        };
+        match objection {
+            Ok((None, topic, publish)) => batch.push(&publish, topic, taken),
+            Ok((Some(reason), _, publish)) => {
                 talk.core.counters.refused.add(1);
                 batch.refuse(&publish, reason);
             }
@@ -320,7 +338,7 @@ async fn subscribe(
     let mut codes = Vec::new();
     let mut granted = Vec::new();
     for (text, options) in filters {
-        let filter = match parse(talk, text)? {
+        let filter = match parse(talk, ingest, text)? {
             Ok(filter) => filter,
             Err(reason) => {
                 codes.push(reason);
@@ -394,7 +412,7 @@ async fn unsubscribe(
 ) -> Result<(), LinkEnd> {
     let mut codes = Vec::new();
     for (text, _) in filters {
-        let filter = match parse(talk, text)? {
+        let filter = match parse(talk, ingest, text)? {
             Ok(filter) => filter,
             Err(reason) => {
                 codes.push(reason.byte());
@@ -421,10 +439,18 @@ async fn unsubscribe(
     Ok(())
 }
 
-/// Reads a filter: one of them that is wrong ends the link before 5.0, and is answered in it.
-fn parse(talk: &Talk, text: &str) -> Result<Result<TopicFilter, ReasonCode>, LinkEnd> {
+/// Reads a filter as it is inside of the server: one of them that is wrong ends the link before 5.0,
+/// and is answered in it.
+fn parse(
+    talk: &Talk,
+    ingest: &Ingest,
+    text: &str,
+) -> Result<Result<TopicFilter, ReasonCode>, LinkEnd> {
     match text.parse() {
-        Ok(filter) => Ok(Ok(filter)),
+        Ok(filter) => Ok(match ingest.pass().mount() {
+            Some(mount) => mount.filter_inside(&filter),
+            None => Ok(filter),
+        }),
         // A limit of ours, not an error of the protocol.
         Err(TopicError::TooDeep(_)) => Ok(Err(ReasonCode::QuotaExceeded)),
         Err(_) if talk.version == Version::V5 => Ok(Err(ReasonCode::TopicFilterInvalid)),

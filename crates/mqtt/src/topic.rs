@@ -83,6 +83,20 @@ impl TopicFilter {
         Some((group, TopicFilter(Arc::from(inner))))
     }
 
+    /// The filter of the topics below `front` whose names behind it are this one's; of a shared
+    /// subscription, in the same group. One of topics that begin with `$` stays as it is.
+    ///
+    /// # Errors
+    /// When it is too long or too deep.
+    pub(crate) fn below(&self, front: &str) -> Result<TopicFilter, TopicError> {
+        match self.shared() {
+            Some((_, inner)) if inner.0.starts_with('$') => Ok(self.clone()),
+            Some((group, inner)) => format!("{SHARE}{group}/{front}{inner}").parse(),
+            None if self.0.starts_with('$') => Ok(self.clone()),
+            None => format!("{front}{self}").parse(),
+        }
+    }
+
     /// The part before the first wildcard: every topic that matches starts with it, but for the
     /// `/` that `a/#` does not need to match `a`.
     pub(crate) fn literal_prefix(&self) -> &str {

@@ -193,6 +193,16 @@ pub enum RestError {
         /// What they have.
         roles: String,
     },
+    /// The caller's roles do not give what it asks of imports.
+    #[error("{principal} may not do this: it needs the role {needed}, and there is {roles}")]
+    ImporterMissing {
+        /// Who.
+        principal: String,
+        /// The role with its tenant, or what else would do.
+        needed: String,
+        /// What they have.
+        roles: String,
+    },
     /// The users lie where they cannot be reached now.
     #[error("{0}")]
     UsersAway(String),
@@ -242,6 +252,7 @@ impl RestError {
             | RestError::TenantNotFound(_)
             | RestError::RoleNotFound(_) => 404,
             RestError::RoleMissing { .. }
+            | RestError::ImporterMissing { .. }
             | RestError::OfTenant(_)
             | RestError::OfUnknownTenant(_) => NOT_ALLOWED,
             RestError::GroupNotFound(_) => 40405,

@@ -21,6 +21,7 @@ mod embedded;
 mod error;
 mod groups;
 mod idempotency;
+mod importers;
 mod limits;
 mod login;
 #[cfg(test)]
@@ -60,7 +61,7 @@ pub use error::RestError;
 pub use login::{Logins, Peer};
 pub use management::management;
 pub use rate::{RateLimit, RateLimitConfig, rate_limited};
-pub use rights::{Openings, callers_known, rights_asked};
+pub use rights::{Openings, callers_known, nobody_asked, rights_asked};
 pub use routes::{RestHandle, routes};
 pub use schemas::routes as schema_routes;
 pub use schemas::{Level, SchemaError, SchemaRegistry, SchemasConfig};

@@ -115,7 +115,7 @@ impl Logins {
                 (false, true) => Some(Role::Viewer),
                 (false, false) => None,
             };
-            let everywhere = role.map(|role| Grant { role, class: None });
+            let everywhere = role.map(Grant::everywhere);
             everywhere.iter().for_each(|grant| roles.add(grant));
         }
         let snapshot = self.access.snapshot();

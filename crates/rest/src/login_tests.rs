@@ -599,6 +599,10 @@ async fn roles_let_in_where_no_acl_does() {
         send(management, "", "GET", "/own/things", "").await.status,
         401
     );
+    // So does an importer see pages, and nothing that is of all.
+    grant("bob", "importer:acme");
+    assert_eq!(status("bob", "GET", "/page").await, 200);
+    assert_eq!(status("bob", "GET", "/api/v1/topics").await, 403);
     // A role for one class opens the pages, not what is of all.
     grant("ann", "operator:edge");
     assert_eq!(status("ann", "GET", "/page").await, 200);
@@ -631,6 +635,9 @@ async fn roles_are_granted_listed_and_taken_back() {
         r#"{"principal":"User:ann","role":"king"}"#,
         r#"{"principal":"User:ann","role":"administrator","class":"edge"}"#,
         r#"{"principal":"User:ann","role":"viewer","klass":"edge"}"#,
+        r#"{"principal":"User:ann","role":"viewer","tenant":"acme"}"#,
+        r#"{"principal":"User:ann","role":"importer","class":"acme"}"#,
+        r#"{"principal":"User:ann","role":"importer","tenant":"Ac me"}"#,
     ] {
         let refused = send("POST", "/api/v1/roles", bad).await;
         assert_eq!(refused.status, 422, "{bad}: {}", refused.body);
@@ -640,6 +647,14 @@ async fn roles_are_granted_listed_and_taken_back() {
     let again = send("DELETE", gone, "").await;
     assert_eq!(again.status, 404);
     assert!(again.body.contains("operator:edge"), "{}", again.body);
+    let eve = r#"{"principal":"User:eve","role":"importer","tenant":"acme"}"#;
+    assert_eq!(send("POST", "/api/v1/roles", eve).await.status, 201);
+    let listed = send("GET", "/api/v1/roles", "").await.body;
+    assert_eq!(listed, format!(r#"{{"roles":[{}]}}"#, sorted(eve)));
+    let all = "/api/v1/roles?principal=User:eve&role=importer";
+    assert_eq!(send("DELETE", all, "").await.status, 404);
+    let gone = format!("{all}&tenant=acme");
+    assert_eq!(send("DELETE", &gone, "").await.status, 204);
 }
 
 /// JSON with its keys in order.

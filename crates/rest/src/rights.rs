@@ -2,12 +2,13 @@
 //!
 //! [`callers_known`] stands outside: it has every request say who calls, but for the openings.
 //! [`rights_asked`] stands inside: what is not judged by whoever answers it needs a role for all
-//! classes, viewer to read and administrator to change. Where ACLs are followed, `DESCRIBE` on the
-//! cluster makes a viewer of all classes, and `ALTER` an administrator.
+//! classes, viewer to read and administrator to change; a tenant's imports are open to its importers
+//! too (`importers.rs`). Where ACLs are followed, `DESCRIBE` on the cluster makes a viewer of all
+//! classes, and `ALTER` an administrator.
 
 use std::sync::Arc;
 
-use ::access::{CLUSTER, Granted, Operation, ResourceType, Role};
+use ::access::{CLUSTER, Granted, Operation, ResourceType, Role, Roles};
 use axum::Router;
 use axum::extract::{Request, State};
 use axum::http::{Method, StatusCode};
@@ -20,6 +21,7 @@ use streams::Caller;
 use crate::access::JSON;
 use crate::answer;
 use crate::error::RestError;
+use crate::importers;
 use crate::login::{Logins, Peer};
 use crate::wall::{self, OwnerOfJob};
 
@@ -79,7 +81,8 @@ async fn know_caller(
 }
 
 /// Has every request to `routes` that nobody else judges come from somebody with a role for all
-/// classes. Adds `GET /api/v1/me`: `{"principal", "roles": [text]}`.
+/// classes. Adds `GET /api/v1/me`: `{"principal", "roles": [text], "tenant"?}`, with the tenant that
+/// the caller is held to.
 pub fn rights_asked(routes: Router, logins: Arc<Logins>, openings: Openings) -> Router {
     let gatekeeper = Arc::new(Gatekeeper { logins, openings });
     routes
@@ -113,8 +116,9 @@ async fn ask_rights(
         true => Role::Viewer,
         false => Role::Administrator,
     };
-    let may_page = is_page && granted.roles.may_somewhere(Role::Viewer);
-    if may_page {
+    let roles = &granted.roles;
+    let sees_pages = roles.may_somewhere(Role::Viewer) || roles.may_import_somewhere();
+    if is_page && sees_pages {
         return next.run(request).await;
     }
     if granted.roles.may_everywhere(needed) {
@@ -128,8 +132,19 @@ async fn ask_rights(
             Err(refused) => refused.into_response(),
         };
     }
-    // Where ACLs decide, the refusal names the one that is missing.
     let caller = extensions.get::<Caller>();
+    if let Some(caller) = caller.cloned()
+        && roles.may_import_somewhere()
+    {
+        let granted = Arc::clone(granted);
+        let (mut parts, body) = request.into_parts();
+        let owner_of_job = openings.owner_of_job.as_ref();
+        return match importers::admit(&caller, &granted, &mut parts, owner_of_job).await {
+            Ok(()) => next.run(Request::from_parts(parts, body)).await,
+            Err(refused) => refused.into_response(),
+        };
+    }
+    // Where ACLs decide, the refusal names the one that is missing.
     if let Some(caller) = caller.filter(|_| gatekeeper.logins.follows_acls()) {
         let operation = match reads {
             true => Operation::Describe,
@@ -147,11 +162,26 @@ async fn ask_rights(
     .into_response()
 }
 
+/// `GET /api/v1/me` where nobody is asked who they are, and everybody may do everything:
+/// `{"principal": null, "roles": ["administrator"]}`.
+pub fn nobody_asked(routes: Router) -> Router {
+    let roles = Roles::administrator().grants();
+    let told = json!({"principal": null, "roles": roles});
+    routes.route(
+        ME,
+        get(async move || answer::json(StatusCode::OK, JSON, &told)),
+    )
+}
+
 async fn me(request: Request) -> Response {
     let Some(granted) = request.extensions().get::<Arc<Granted>>() else {
         return RestError::Unauthenticated("log in").into_response();
     };
-    let told = json!({"principal": granted.principal, "roles": granted.roles.grants()});
+    let mut told = json!({"principal": granted.principal, "roles": granted.roles.grants()});
+    let caller = request.extensions().get::<Caller>();
+    if let Some(tenant) = caller.and_then(wall::held) {
+        told["tenant"] = json!(tenant);
+    }
     answer::json(StatusCode::OK, JSON, &told)
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use access::{Grant, Principal, Role};
+use access::{Grant, Principal};
 use axum::Router;
 use axum::body::Body;
 use axum::extract::State;
@@ -19,15 +19,15 @@ use crate::error::RestError;
 
 /// The routes of roles.
 ///
-/// - `GET /api/v1/roles`: `{"roles": [{principal, role, class?}]}`, those that were granted; what the
-///   configuration gives is not among them
+/// - `GET /api/v1/roles`: `{"roles": [{principal, role, class?, tenant?}]}`, those that were granted;
+///   what the configuration gives is not among them
 /// - `POST /api/v1/roles` with such an object: 201 and the object
-/// - `DELETE /api/v1/roles?principal=&role=&class=`: 204
+/// - `DELETE /api/v1/roles?principal=&role=&class=&tenant=`: 204
 pub(crate) fn routes() -> Router<Arc<Management>> {
     Router::new().route("/api/v1/roles", get(list).post(grant).delete(revoke))
 }
 
-/// A role of somebody; for all classes without one.
+/// A role of somebody; for all classes without one, or, an importer's, for all tenants without one.
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Given {
@@ -35,17 +35,16 @@ struct Given {
     role: String,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     class: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    tenant: Option<String>,
 }
 
 impl Given {
     fn read(&self) -> Result<(Principal, Grant), RestError> {
         let principal: Principal = self.principal.parse().map_err(refusal)?;
-        let role: Role = self.role.parse().map_err(refusal)?;
-        let text = match &self.class {
-            Some(class) => format!("{role}:{class}"),
-            None => role.to_string(),
-        };
-        Ok((principal, text.parse().map_err(refusal)?))
+        let (class, tenant) = (self.class.as_deref(), self.tenant.as_deref());
+        let grant = Grant::named(&self.role, class, tenant).map_err(refusal)?;
+        Ok((principal, grant))
     }
 }
 
@@ -54,8 +53,9 @@ async fn list(State(management): State<Arc<Management>>) -> Response {
     let given = snapshot.grants().flat_map(|(principal, grants)| {
         grants.iter().map(move |grant| Given {
             principal: principal.to_string(),
-            role: grant.role.to_string(),
-            class: grant.class.clone(),
+            role: grant.role().to_owned(),
+            class: grant.class().map(str::to_owned),
+            tenant: grant.tenant().map(ToString::to_string),
         })
     });
     let given: Vec<Given> = given.collect();

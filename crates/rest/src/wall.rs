@@ -73,47 +73,66 @@ pub(crate) async fn check_management(
     };
     check_headers(caller, &parts.headers)?;
     check_kept(caller, parts.uri.path())?;
-    let refused = || RestError::OfTenant(own.to_string());
-    let matched = parts.extensions.get::<MatchedPath>();
-    let path = matched.map_or(String::new(), |matched| matched.as_str().to_owned());
+    match asked(parts, owner_of_job).await {
+        Asked::Own => return Ok(()),
+        Asked::Of(tenant) if tenant == own.as_str() => return Ok(()),
+        Asked::Of(claimed) | Asked::All(Some(claimed)) => {
+            // The answer is this port's own; what this one tells is kept all the same.
+            let _ = caller.check_tenant(&claimed, "rest");
+        }
+        Asked::All(None) => {}
+    }
+    Err(RestError::OfTenant(own.to_string()))
+}
+
+/// Whose it is what a request asks for.
+pub(crate) enum Asked {
+    /// What is answered there is the caller's alone, or nobody's.
+    Own,
+    /// This tenant's.
+    Of(String),
+    /// All tenants' together, or it is not known whose; with the tenant that it names.
+    All(Option<String>),
+}
+
+/// Whose it is what a request to the management port asks for.
+pub(crate) async fn asked(parts: &mut Parts, owner_of_job: Option<&OwnerOfJob>) -> Asked {
+    let path = route(parts);
     let first = first_parameter(parts).await;
-    let named = Query::<Named>::try_from_uri(&parts.uri).map_err(|_| refused())?;
-    // Whom it names that is another one, for what is kept of refusals.
-    let mut claimed = named.tenant.clone();
-    let is_named = match &named.tenant {
-        Some(named) => named == own.as_str(),
-        None => own == TenantId::default_tenant(),
+    let Ok(Query(named)) = Query::<Named>::try_from_uri(&parts.uri) else {
+        return Asked::All(None);
     };
-    let is_own = match path.as_str() {
-        // What is answered there is the caller's alone.
-        "/api/v1/tenants" | "/api/v1/tenants/{tenant}" => true,
-        path if path.starts_with("/api/v1/tenants/{tenant}/") => true,
-        path if path.ends_with(DOCUMENT) => true,
-        "/api/v1/imports" => named.tenant.is_some() && is_named,
-        "/api/v1/imports/tenants" => false,
+    let is_list = matches!(parts.method, Method::GET | Method::HEAD);
+    let or_default = |named: Option<String>| {
+        Asked::Of(named.unwrap_or_else(|| TenantId::default_tenant().to_string()))
+    };
+    match path.as_str() {
+        "/api/v1/tenants" | "/api/v1/tenants/{tenant}" => Asked::Own,
+        path if path.starts_with("/api/v1/tenants/{tenant}/") => Asked::Own,
+        path if path.ends_with(DOCUMENT) => Asked::Own,
+        "/api/v1/imports" if is_list && named.tenant.is_none() => Asked::All(None),
+        "/api/v1/imports" | "/api/v1/search" | "/api/v1/profiles" | "/api/v1/profiles/{name}" => {
+            or_default(named.tenant)
+        }
+        "/api/v1/imports/tenants" => Asked::All(named.tenant),
         path if path.starts_with("/api/v1/imports/{id}") => {
-            let job = first.unwrap_or_default();
-            claimed = match owner_of_job {
-                Some(owner_of_job) => owner_of_job(job).await,
+            let owner = match owner_of_job {
+                Some(owner_of_job) => owner_of_job(first.unwrap_or_default()).await,
                 None => None,
             };
-            claimed.as_deref() == Some(own.as_str())
+            owner.map_or(Asked::All(None), Asked::Of)
         }
-        "/api/v1/search" | "/api/v1/profiles" | "/api/v1/profiles/{name}" => is_named,
         path if path.starts_with("/api/v1/records/{tenant}/") => {
-            claimed = first;
-            claimed.as_deref() == Some(own.as_str())
+            first.map_or(Asked::All(None), Asked::Of)
         }
-        _ => false,
-    };
-    if is_own {
-        return Ok(());
+        _ => Asked::All(named.tenant),
     }
-    if let Some(claimed) = claimed {
-        // The answer is this port's own; what this one tells is kept all the same.
-        let _ = caller.check_tenant(&claimed, "rest");
-    }
-    Err(refused())
+}
+
+/// The path of the route that a request came to.
+pub(crate) fn route(parts: &Parts) -> String {
+    let matched = parts.extensions.get::<MatchedPath>();
+    matched.map_or(String::new(), |matched| matched.as_str().to_owned())
 }
 
 /// Leaves a tenant's caller, where others judge by its roles, those that are for single classes: what
@@ -144,7 +163,7 @@ pub(crate) fn narrowed(mut request: Request) -> Result<Request, RestError> {
 }
 
 /// The tenant that a caller is held to.
-fn held(caller: &Caller) -> Option<TenantId> {
+pub(crate) fn held(caller: &Caller) -> Option<TenantId> {
     caller.tenant().filter(|_| caller.is_held_to_tenant())
 }
 

@@ -12,7 +12,10 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Access, Asking, CLUSTER, Operation, Policy, Principal, ResourceType, Snapshot};
+use access::{
+    Access, Asking, CLUSTER, IMPORTS_TOPIC, OfTopic, Operation, Policy, Principal, ResourceType,
+    Snapshot,
+};
 use async_trait::async_trait;
 use base::{TenantId, UnixMillis};
 
@@ -39,6 +42,7 @@ pub struct Caller {
     principal: Principal,
     host: Arc<str>,
     is_service: bool,
+    imports_for: Option<TenantId>,
 }
 
 impl Caller {
@@ -55,6 +59,15 @@ impl Caller {
             principal,
             host: host.into(),
             is_service: false,
+            imports_for: None,
+        }
+    }
+
+    /// The same caller, who may have this done for the imports of a tenant and for nothing else.
+    pub fn importing_for(&self, tenant: TenantId) -> Self {
+        Caller {
+            imports_for: Some(tenant),
+            ..self.clone()
         }
     }
 
@@ -88,6 +101,11 @@ impl Caller {
         Some(of.name().clone())
     }
 
+    /// The tenant that this is done for: the one whose imports alone the caller may do, or else its own.
+    pub fn works_for(&self) -> Option<TenantId> {
+        self.imports_for.clone().or_else(|| self.tenant())
+    }
+
     /// Whether the caller may do `operation` to the resource.
     pub fn may(&self, operation: Operation, kind: ResourceType, name: &str) -> bool {
         let snapshot = self.access.snapshot();
@@ -116,13 +134,19 @@ impl Caller {
 
     /// Refuses work that a part of this process is to do for the caller, and that writes to `topic`.
     /// Who belongs to a tenant has to be allowed to write there itself; of others, who may give work
-    /// by a right on the cluster, what an ACL denies them is refused.
+    /// by a right on the cluster, what an ACL denies them is refused. Who may do a tenant's imports
+    /// alone may have them write to the topics that are by their names that tenant's, and to others to
+    /// which it may write itself.
     ///
     /// # Errors
     /// [`StreamsError::NotAllowed`].
     pub fn check_work(&self, topic: &TopicName, is_there: bool) -> Result<(), StreamsError> {
         let (write, kind, name) = (Operation::Write, ResourceType::Topic, topic.wire_name());
-        if self.tenant().is_some() {
+        let gives_all_work = match &self.imports_for {
+            Some(tenant) => self.is_own_topic(tenant, name),
+            None => self.tenant().is_none(),
+        };
+        if !gives_all_work {
             self.check_topic(write, topic)?;
             return match is_there {
                 true => Ok(()),
@@ -134,6 +158,19 @@ impl Caller {
         match is_denied && !self.may(write, kind, name) {
             true => Err(self.not_allowed(write, kind, name)),
             false => Ok(()),
+        }
+    }
+
+    /// Whether a topic is by its name a tenant's, kept or not, that the caller is not kept off.
+    fn is_own_topic(&self, tenant: &TenantId, topic: &str) -> bool {
+        if self.is_foreign(Operation::Write, ResourceType::Topic, topic) {
+            return false;
+        }
+        let snapshot = self.access.snapshot();
+        match snapshot.owner_of_topic(topic) {
+            Some(OfTopic::Tenant(owner)) => owner == tenant,
+            Some(OfTopic::Shared(_)) => false,
+            None => topic.strip_prefix(IMPORTS_TOPIC) == Some(tenant.as_str()),
         }
     }
 

@@ -196,10 +196,7 @@ async fn who_waits_for_a_change_is_told() {
     access
         .grant(
             Principal::user("ann"),
-            Grant {
-                role: crate::Role::Viewer,
-                class: None,
-            },
+            Grant::everywhere(crate::Role::Viewer),
         )
         .unwrap();
     let told = tokio::time::timeout(std::time::Duration::from_secs(60), waiting);

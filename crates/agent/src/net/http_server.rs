@@ -2,6 +2,7 @@
 
 use std::io;
 use std::net::{SocketAddr, TcpListener};
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -11,6 +12,7 @@ use hyper::service::service_fn;
 use hyper::{Request, Response};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use rustls::ServerConfig;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::{JoinHandle, JoinSet};
@@ -39,12 +41,16 @@ pub(crate) struct Peer {
 /// Answers one request.
 pub(crate) trait Handler: Send + Sync + 'static {
     /// The answer; the request's body may be read as far as need be.
-    fn answer(
-        &self,
-        request: Request<Incoming>,
-        peer: Peer,
-    ) -> impl Future<Output = Response<PieceBody>> + Send;
+    fn answer(&self, request: Request<Incoming>, peer: Peer) -> Answering<'_>;
 }
+
+/// An answer on its way. Behind a pointer, as streams are, so that the program has one server and not one
+/// for each handler, in the clear and in TLS.
+pub(crate) type Answering<'h> = Pin<Box<dyn Future<Output = Response<PieceBody>> + Send + 'h>>;
+
+trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+
+impl<S: AsyncRead + AsyncWrite + Unpin + Send> Stream for S {}
 
 impl Server {
     /// Listens on `port` of all addresses; port 0 picks a free one.
@@ -53,7 +59,7 @@ impl Server {
         port: u16,
         tls: Option<Arc<ServerConfig>>,
         bounds: HttpBounds,
-        handler: Arc<impl Handler>,
+        handler: Arc<dyn Handler>,
     ) -> io::Result<Server> {
         let listener = bind(port)?;
         let address = listener.local_addr()?;
@@ -147,7 +153,7 @@ async fn accept(
     listener: tokio::net::TcpListener,
     acceptor: Option<TlsAcceptor>,
     bounds: HttpBounds,
-    handler: Arc<impl Handler>,
+    handler: Arc<dyn Handler>,
 ) {
     let room = Arc::new(Semaphore::new(bounds.connections_max));
     let queue = Arc::<Queue>::default();
@@ -196,7 +202,7 @@ async fn serve(
     acceptor: Option<TlsAcceptor>,
     bounds: HttpBounds,
     place: Arc<Place>,
-    handler: Arc<impl Handler>,
+    handler: Arc<dyn Handler>,
 ) -> Result<(), String> {
     stream.set_nodelay(true).map_err(|e| e.to_string())?;
     let Some(acceptor) = acceptor else {
@@ -204,7 +210,7 @@ async fn serve(
             address,
             subject: None,
         };
-        return converse(stream, peer, bounds, place, handler).await;
+        return converse(Box::new(stream), peer, bounds, place, handler).await;
     };
     let accepting = tokio::time::timeout(HANDSHAKE_WAIT, acceptor.accept(stream));
     let accepted = tokio::select! {
@@ -213,15 +219,16 @@ async fn serve(
     };
     let stream = accepted.map_err(|e| e.to_string())?;
     let subject = tls::subject(stream.get_ref().1.peer_certificates());
-    converse(stream, Peer { address, subject }, bounds, place, handler).await
+    let peer = Peer { address, subject };
+    converse(Box::new(stream), peer, bounds, place, handler).await
 }
 
 async fn converse(
-    stream: impl tokio::io::AsyncRead + tokio::io::AsyncWrite + Unpin + Send + 'static,
+    stream: Box<dyn Stream>,
     peer: Peer,
     bounds: HttpBounds,
     place: Arc<Place>,
-    handler: Arc<impl Handler>,
+    handler: Arc<dyn Handler>,
 ) -> Result<(), String> {
     let own = Arc::clone(&place);
     let service = service_fn(move |request| {

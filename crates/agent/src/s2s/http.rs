@@ -40,7 +40,7 @@ use super::wire::Wire;
 use crate::net::STOP_LOOK;
 use crate::net::http_bounds::{BoundedBody, HttpBounds};
 use crate::net::http_client::{PieceBody, PieceWriter};
-use crate::net::http_server::{self, Handler, Peer, PieceReader, answer, pump};
+use crate::net::http_server::{self, Answering, Handler, Peer, PieceReader, answer, pump};
 use crate::net::limits::S2S_CONNECTIONS_MAX;
 
 /// An HTTP listener for site-to-site; dropping it ends it.
@@ -128,7 +128,13 @@ struct Play {
 type Answer = Response<PieceBody>;
 
 impl Handler for Api {
-    async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Answer {
+    fn answer(&self, request: Request<Incoming>, peer: Peer) -> Answering<'_> {
+        Box::pin(self.reply(request, peer))
+    }
+}
+
+impl Api {
+    async fn reply(&self, request: Request<Incoming>, peer: Peer) -> Answer {
         let path = request.uri().path().trim_matches('/').to_owned();
         let parts: Vec<&str> = path.split('/').collect();
         let method = request.method().clone();

@@ -280,7 +280,7 @@ async fn new_job(
         Some(name) => Class::named(name)
             .ok_or_else(|| invalid(format!("'{name}' is no class; use interactive or bulk")))?,
     };
-    let member_of = known.and_then(|Extension(caller)| caller.tenant());
+    let member_of = known.and_then(|Extension(caller)| caller.works_for());
     let source = source(imports, &asked, member_of.as_ref())?;
     let topic = asked.topic.unwrap_or_else(|| format!("imports-{tenant}"));
     let topic: TopicName = topic

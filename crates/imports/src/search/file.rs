@@ -3,8 +3,8 @@
 //! What it holds is a copy, so its own commits need not wait for the disk. Every entry has its tenant
 //! as an indexed word, and a search is for one tenant's entries only.
 //!
-//! `search.db`: `entries` (number, tenant, id, title) and `words`, a contentless index whose row
-//! numbers are those of the entries.
+//! `search.db`: `entries` (number, tenant, id, title), `words`, a contentless index whose row numbers
+//! are those of the entries, and `followed`, one row with the number of the last purge that was followed.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -97,6 +97,25 @@ impl FileIndex {
         }
         self.0.commit(tx, what).await?;
         Ok(true)
+    }
+
+    /// The number of the last purge that was followed.
+    pub async fn followed(&self) -> Result<i64, ImportsError> {
+        let read = sqlx::query("SELECT number FROM followed");
+        let row = read.fetch_one(self.0.readers()).await;
+        let number = row.and_then(|row| row.try_get(0));
+        Ok(number.map_err(|e| self.error("look for followed purges", e))?)
+    }
+
+    /// Notes that purges were followed up to one.
+    pub async fn note_followed(&self, number: i64) -> Result<(), ImportsError> {
+        let what = "note a followed purge";
+        let mut tx = self.0.begin().await?;
+        let note = sqlx::query("UPDATE followed SET number = ?").bind(number);
+        note.execute(&mut *tx)
+            .await
+            .map_err(|e| self.error(what, e))?;
+        Ok(self.0.commit(tx, what).await?)
     }
 
     /// Forgets everything.
@@ -249,6 +268,14 @@ CREATE VIRTUAL TABLE words USING fts5(
             name: "parts are merged later, and more of them at once",
             text: "
 INSERT INTO words (words, rank) VALUES ('automerge', 8);
+",
+        },
+        Migration {
+            number: 3,
+            name: "which purges were followed",
+            text: "
+CREATE TABLE followed (number INTEGER NOT NULL);
+INSERT INTO followed VALUES (0);
 ",
         },
     ],

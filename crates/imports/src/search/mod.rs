@@ -94,6 +94,8 @@ impl Search {
             }
         };
         if is_empty {
+            // What comes from the sink now is after these.
+            self.note_followed(registry.latest_purge().await?).await?;
             registry.queue_again(None).await?;
         }
         self.is_prepared.store(true, Ordering::Relaxed);
@@ -133,6 +135,28 @@ impl Search {
         match &self.home {
             Home::File(file) => file.forget_some(tenant).await,
             Home::OpenSearch(server) => server.forget_some(tenant).await,
+        }
+    }
+
+    /// Whether it is this process' alone.
+    pub fn is_own(&self) -> bool {
+        matches!(self.home, Home::File(_))
+    }
+
+    /// The number of the last purge that an own index has followed; none where processes share it, as
+    /// whoever purges has it forget.
+    pub async fn followed(&self) -> Result<Option<i64>, ImportsError> {
+        match &self.home {
+            Home::File(file) => Ok(Some(file.followed().await?)),
+            Home::OpenSearch(_) => Ok(None),
+        }
+    }
+
+    /// Notes that the index has followed the purges up to one.
+    pub async fn note_followed(&self, number: i64) -> Result<(), ImportsError> {
+        match &self.home {
+            Home::File(file) => file.note_followed(number).await,
+            Home::OpenSearch(_) => Ok(()),
         }
     }
 

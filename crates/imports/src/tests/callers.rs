@@ -42,6 +42,46 @@ async fn service_for(
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn an_importer_needs_no_other_right_for_its_tenants_topics_and_files_alone() {
+    let folder = tempfile::tempdir().unwrap();
+    let drop = folder.path().join("drop");
+    for name in ["acme", "beta"] {
+        std::fs::create_dir_all(drop.join(name)).unwrap();
+        std::fs::write(drop.join(name).join("f.jsonl"), "{}\n").unwrap();
+    }
+    let (access, _) = two_tenants(folder.path());
+    // Nobody is allowed anything by an ACL.
+    let (policy, acme) = (Arc::new(Policy::default()), tenant("acme"));
+    for (user, place) in [("of-acme", "one"), ("eve", "two")] {
+        let config = ImportsConfig {
+            paths: vec![drop.clone()],
+            ..ImportsConfig::default()
+        };
+        let at = folder.path().join(place);
+        let own = Caller::service(access.clone(), policy.clone(), "imports");
+        let mut service = Service::open_on(&at, config, |store| as_caller(store, own)).await;
+        let caller = Caller::new(access.clone(), policy.clone(), Principal::user(user), "::1");
+        let caller = caller.importing_for(acme.clone());
+        service.router = service.router.layer(Extension(caller));
+        let file = |name: &str| format!("path={}", drop.join(name).join("f.jsonl").display());
+        for (more, status) in [
+            ("", 201),
+            ("topic=env.ns.acme.BOOKS", 201),
+            ("topic=plain", 403),
+            ("topic=imports-beta", 403),
+            ("topic=env.ns.beta.BOOKS", 403),
+            (&file("acme"), 201),
+            (&file("beta"), 400),
+        ] {
+            let path = format!("/api/v1/imports?tenant=acme&format=jsonl&{more}");
+            let (told, answer) = service.call("POST", &path, "{}\n").await;
+            assert_eq!(told, status, "{user} {more}: {answer}");
+        }
+        service.close().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_member_imports_into_its_own_topics_and_from_its_own_folder_alone() {
     let folder = tempfile::tempdir().unwrap();
     let drop = folder.path().join("drop");

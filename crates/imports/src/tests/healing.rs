@@ -235,6 +235,96 @@ async fn a_job_is_resumed_at_the_process_that_has_not_its_file() {
     first.close().await;
 }
 
+/// The schema of a version that is to come: with one migration more, and the oldest that it lets work.
+fn newer(schema: &sql::Schema, text: &'static str, oldest: i64) -> &'static sql::Schema {
+    let number = schema.migrations.len() as i64 + 1;
+    let more = sql::Migration {
+        number,
+        name: "what a newer version brings",
+        text,
+    };
+    let migrations = [schema.migrations, &[more]].concat();
+    Box::leak(Box::new(sql::Schema {
+        name: schema.name,
+        oldest,
+        migrations: Box::leak(migrations.into_boxed_slice()),
+    }))
+}
+
+/// While a job runs the database is upgraded twice: to what the process fits, and to what it does not.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_process_that_is_older_than_its_database_stands_aside_and_fails_no_job() {
+    let address = postgres().new_database().await;
+    let place = sql::Place::read(Some(&address), Path::new("unused")).unwrap();
+    let folder = tempfile::tempdir().unwrap();
+    let config = ImportsConfig {
+        database: Some(address.into()),
+        ..small_slices(5)
+    };
+    let service = Service::open(folder.path(), config).await;
+    let core = &service.imports.core;
+    let id = service
+        .import("format=marc&tenant=t&sink=records", books(0..40_000))
+        .await;
+    let path = format!("/api/v1/imports/{id}");
+    let gets_beyond = async |count: i64| {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        loop {
+            let job = service.get(&path).await;
+            assert_eq!(job["state"], "running", "{job}");
+            let done = job["records_done"].as_i64().unwrap();
+            if done > count {
+                return done;
+            }
+            assert!(Instant::now() < deadline, "the job stands at {done}");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    };
+    gets_beyond(0).await;
+    let schema = crate::schema::schema(sql::Dialect::Postgres);
+    let text = "CREATE TABLE import_more (number BIGINT NOT NULL PRIMARY KEY);\n";
+    let fits = newer(schema, text, schema.oldest);
+    let database = sql::Database::open(&place, sql::Options::default(), fits)
+        .await
+        .unwrap();
+    let done = gets_beyond(0).await;
+    gets_beyond(done).await;
+    assert!(!core.stands_aside().await);
+    let text = "ALTER TABLE import_jobs DROP COLUMN slices_done;\n";
+    let outgrown = newer(fits, text, fits.migrations.len() as i64 + 1);
+    database.migrate(outgrown).await.unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    while !core.is_aside() || !core.live.lock().jobs.is_empty() {
+        assert!(Instant::now() < deadline, "the process goes on");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    // Looked after, the job is neither failed nor begun again.
+    core.compare().await.unwrap();
+    let read = sql::Statement::new(
+        "SELECT state, number, records_done, (SELECT count(*) FROM import_records) AS stored
+         FROM import_jobs",
+    );
+    let row = database.row("look", &read).await.unwrap().unwrap();
+    let number = |name: &str| row.number(name).unwrap();
+    assert_eq!(row.text("state").unwrap(), "running");
+    assert_eq!(number("records_done"), number("stored"));
+    assert!(core.live.lock().jobs.is_empty());
+    let (status, told) = service
+        .call("POST", "/api/v1/imports?format=marc&tenant=t", "x")
+        .await;
+    assert_eq!(status, 503, "{told}");
+    // Nor does one that has not noticed yet take a slice.
+    let job = crate::schedule::JobNumber(number("number"));
+    let unaware = crate::registry::Registry::of(&place, database.clone()).await;
+    let lease = unaware
+        .unwrap()
+        .lease(job, &core.node, Duration::from_secs(1), SystemClock.now())
+        .await;
+    assert_eq!(lease.unwrap(), None);
+    database.close().await;
+    service.close().await;
+}
+
 /// A process that is gone for good leaves a job that ran, and two whose files were coming in.
 #[tokio::test(flavor = "multi_thread")]
 async fn jobs_of_a_process_that_is_gone_say_so_and_fail_in_the_end() {

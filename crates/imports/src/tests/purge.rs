@@ -110,6 +110,72 @@ async fn nothing_of_a_tenant_is_left_and_nothing_of_another_one_is_touched() {
     .await;
 }
 
+/// Two processes on one server, each with an index of its own; and one that was away meanwhile.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_indexes_of_other_processes_forget_a_purged_tenant_by_themselves() {
+    let address = sql::test_servers::postgres().new_database().await;
+    let folder = tempfile::tempdir().unwrap();
+    let config = ImportsConfig {
+        database: Some(address.into()),
+        ..small_slices(50)
+    };
+    let at = |name: &str| folder.path().join(name);
+    let first = Service::open(&at("first"), config.clone()).await;
+    for tenant in ["gone", "stays"] {
+        fill(&first, tenant).await;
+    }
+    first.indexed().await;
+    let tenants = ["gone", "stays"];
+    let found = async |service: &Service| {
+        let mut totals = Vec::new();
+        for tenant in tenants {
+            let path = format!("/api/v1/search?tenant={tenant}&q=word");
+            totals.push(service.get(&path).await["total"].as_i64().unwrap());
+        }
+        totals
+    };
+    let known = |id: &str| crate::search::Document {
+        id: id.to_owned(),
+        title: Some("a word".to_owned()),
+        text: String::new(),
+    };
+    for name in ["second", "third"] {
+        let service = Service::open(&at(name), config.clone()).await;
+        // What the queue gave to whoever asked first is not what the test is about.
+        service.indexed().await;
+        let core = &service.imports.core;
+        for tenant in tenants {
+            let _turn = core.search.turn.lock().await;
+            let documents = [known("r7"), known("r8")];
+            core.search.put(tenant, &documents).await.unwrap();
+        }
+        assert!(found(&service).await.iter().all(|total| *total >= 2));
+        service.close().await;
+    }
+    let second = Service::open(&at("second"), config.clone()).await;
+    let before = found(&second).await;
+    let gone = "gone".parse().unwrap();
+    first.imports.purge(&gone, None).await.unwrap();
+    assert_eq!(found(&first).await[0], 0);
+    let third = Service::open(&at("third"), config).await;
+    for service in [&second, &third] {
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while found(service).await[0] > 0 {
+            assert!(Instant::now() < deadline, "the index keeps what is gone");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+    assert_eq!(found(&second).await, [0, before[1]]);
+    // What the tenant has after it is found again: a mark is followed once.
+    fill(&first, "gone").await;
+    first.indexed().await;
+    let all: i64 = found(&first).await[0] + found(&second).await[0] + found(&third).await[0];
+    assert!(all >= 600, "{all}");
+    for service in [first, second, third] {
+        service.close().await;
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn before_a_time_jobs_go_and_records_stay() {
     on_every_database(|service| async move {

@@ -190,6 +190,26 @@ impl<'a> Properties<'a> {
         }
     }
 
+    /// The block with another response topic in the place of its own, or with none.
+    pub(crate) fn readdressed(&self, response_topic: Option<&str>) -> Vec<u8> {
+        let mut block = Vec::with_capacity(self.0.len() + TOPIC_BYTES_ADDED);
+        for property in self.walk() {
+            if property.id != RESPONSE_TOPIC {
+                block.extend_from_slice(property.raw);
+                continue;
+            }
+            let length = |topic: &str| u16::try_from(topic.len()).ok();
+            if let Some((topic, length)) =
+                response_topic.and_then(|topic| Some((topic, length(topic)?)))
+            {
+                block.push(RESPONSE_TOPIC);
+                block.extend_from_slice(&length.to_be_bytes());
+                block.extend_from_slice(topic.as_bytes());
+            }
+        }
+        block
+    }
+
     /// What travels on with the message, as one block; the expiry is left out, since it is told
     /// anew with each delivery.
     pub(crate) fn travelling(&self) -> impl Iterator<Item = &'a [u8]> + use<'a> {
@@ -299,6 +319,9 @@ fn rule(id: u8) -> Option<Rule> {
     };
     Some(Rule { kind, packets })
 }
+
+/// About as much as a response topic grows by below a tenant's name.
+const TOPIC_BYTES_ADDED: usize = 64;
 
 const UNKNOWN: DecodeError = DecodeError::Malformed("a property that does not exist");
 

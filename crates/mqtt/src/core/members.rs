@@ -58,7 +58,7 @@ impl Core {
 
     /// As [`Core::attach`]; the wills that are due come into `wills`, also when it fails.
     fn take_up(
-        &self,
+        self: &Arc<Self>,
         claim: Claim<'_>,
         connack: impl FnOnce(bool) -> Vec<u8>,
         wills: &mut Vec<Will>,

@@ -27,6 +27,7 @@ use tokio::sync::Semaphore;
 use crate::gate::{Admission, Exchange, Gate, Hello, Owner, Pass};
 use crate::guard::pass::ClientPass;
 use crate::limits::{LOGIN_REFUSED_WAIT, LOGINS_AT_ONCE_MAX, LOGINS_WAITING_MAX, RATE_WINDOW};
+use crate::mount::Mount;
 use crate::reason::ReasonCode;
 use crate::server::Server;
 
@@ -46,6 +47,8 @@ pub struct GuardSettings {
     pub client_message_rate: u64,
     /// Bytes a second that one client may send; zero is no bound.
     pub client_byte_rate: u64,
+    /// Whether the topics of a tenant's clients lie below the tenant's name, unwritten.
+    pub mounts_tenants: bool,
 }
 
 /// Lets clients in by the users, tokens and ACLs of a data folder.
@@ -260,6 +263,20 @@ impl Shared {
     async fn late(&self, no: No) -> No {
         tokio::time::sleep(LOGIN_REFUSED_WAIT).await;
         no
+    }
+
+    /// Where the topics of a client lie that belongs to a tenant and comes now.
+    fn mount_of(&self, principal: &Principal) -> Option<Mount> {
+        if !self.settings.mounts_tenants || !self.access.has_tenants() {
+            return None;
+        }
+        let policy = self.settings.policy.as_ref();
+        if policy.is_some_and(|policy| policy.super_users.contains(principal)) {
+            return None;
+        }
+        let snapshot = self.access.snapshot();
+        let of = snapshot.tenant_of(policy, principal)?;
+        Some(Mount::of(of.name()))
     }
 
     /// Counts one of the connections that a user may have; [`ClientPass`] gives it back.

@@ -17,6 +17,7 @@ use crate::guard::rules::{Rules, Whose};
 use crate::guard::{No, Shared, Sharer};
 use crate::limits::{CLIENT_RATE_WINDOW, RATE_WINDOW};
 use crate::message::Qos;
+use crate::mount::Mount;
 use crate::reason::ReasonCode;
 use crate::topic::TopicFilter;
 
@@ -28,6 +29,8 @@ pub(super) struct ClientPass {
     host: String,
     /// Until when what the client has shown is good.
     until: Option<UnixMillis>,
+    /// As it was when the client came.
+    mount: Option<Mount>,
     /// By which state of the ACLs, and the rules.
     rules: Mutex<Option<(u64, Arc<Rules>)>>,
     own: Mutex<Own>,
@@ -50,6 +53,7 @@ impl ClientPass {
     ) -> Self {
         let meters = || Meters::new(CLIENT_RATE_WINDOW, |()| ());
         ClientPass {
+            mount: shared.mount_of(&principal),
             shared,
             principal,
             client_id: client_id.into(),
@@ -102,8 +106,13 @@ impl ClientPass {
     }
 
     /// Whether a topic, or all of a filter, is kept from the client because it belongs to a tenant:
-    /// what is another one's, and the server's figures, which tell of all tenants.
+    /// what is another one's, and the server's figures, which tell of all tenants. With a mount point,
+    /// whatever is not below it.
     fn is_foreign(&self, topic: &str) -> bool {
+        let mount = self.mount.as_ref();
+        if mount.is_some_and(|mount| mount.outside(topic).is_none()) {
+            return true;
+        }
         let Shared {
             access, settings, ..
         } = &*self.shared;
@@ -182,6 +191,10 @@ impl Pass for ClientPass {
 
     fn ends(&self) -> Option<UnixMillis> {
         self.until
+    }
+
+    fn mount(&self) -> Option<&Mount> {
+        self.mount.as_ref()
     }
 
     fn user(&self) -> Option<&str> {

@@ -10,6 +10,7 @@ mod full_disk;
 mod guarded;
 mod held;
 mod kept;
+mod mounted;
 mod rumqttc_client;
 mod sinks;
 mod talk;

@@ -14,6 +14,7 @@ use crate::message::{Message, Qos};
 use crate::outbox::{Filled, Outbox, Queued, bytes_max};
 use crate::reason::ReasonCode;
 use crate::route::{Grant, Picks};
+use crate::store::Store;
 use crate::stored::Stored;
 
 /// One message on its terms.

@@ -30,7 +30,8 @@ pub enum Command {
 pub struct Given {
     /// Who, such as User:ann, or User:acme/* for everybody of a tenant.
     principal: Principal,
-    /// viewer, designer or operator, for one class with :CLASS behind it; or administrator.
+    /// viewer, designer or operator, for one class with :CLASS behind it; administrator; or importer,
+    /// for one tenant with :TENANT behind it.
     role: Grant,
     /// Writes into this data folder instead, while no `up` runs on it: for the first administrator.
     #[arg(long, value_name = "DIR")]
@@ -67,7 +68,13 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
                 let grant = |access: &Access| access.grant(principal, role);
                 return alter(&data, grant);
             }
-            let body = json!({"principal": principal, "role": role.role, "class": role.class});
+            let mut body = json!({"principal": principal, "role": role.role()});
+            if let Some(class) = role.class() {
+                body["class"] = json!(class);
+            }
+            if let Some(tenant) = role.tenant() {
+                body["tenant"] = json!(tenant);
+            }
             let request = client.request(Method::POST, "/api/v1/roles").json(&body);
             client.send(request).await?;
         }
@@ -80,13 +87,14 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             if let Some(data) = data {
                 return alter(&data, |access| access.revoke(&principal, &role));
             }
-            let of_class = role.class.as_deref().map(segment);
-            let of_class = of_class.map_or(String::new(), |class| format!("&class={class}"));
             let principal = segment(principal.as_str());
-            let path = format!(
-                "/api/v1/roles?principal={principal}&role={}{of_class}",
-                role.role
-            );
+            let mut path = format!("/api/v1/roles?principal={principal}&role={}", role.role());
+            if let Some(class) = role.class() {
+                path.push_str(&format!("&class={}", segment(class)));
+            }
+            if let Some(tenant) = role.tenant() {
+                path.push_str(&format!("&tenant={tenant}"));
+            }
             client.send(client.request(Method::DELETE, &path)).await?;
         }
         Command::Me => client.print_object(&client.get("/api/v1/me").await?),
@@ -118,7 +126,12 @@ fn alter(
     change(&access).map_err(because)
 }
 
-const COLUMNS: [(&str, &str); 3] = [("WHO", "principal"), ("ROLE", "role"), ("CLASS", "class")];
+const COLUMNS: [(&str, &str); 4] = [
+    ("WHO", "principal"),
+    ("ROLE", "role"),
+    ("CLASS", "class"),
+    ("TENANT", "tenant"),
+];
 
 const ENTRIES: [(&str, &str); 7] = [
     ("AT", "at_ms"),
@@ -134,5 +147,6 @@ const GRANT_HELP: &str = "\
 Examples:
   thalweg roles grant User:ann viewer
   thalweg roles grant User:bob operator:edge
+  thalweg roles grant User:eve importer:acme
   thalweg roles grant User:root administrator --data /var/lib/thalweg
 The last one is for the first administrator, before `up` runs.";

@@ -160,6 +160,8 @@ impl Parts {
         let open = || openings(config, self.imports.as_ref());
         if let Some(logins) = logins {
             routes = rest::rights_asked(routes, logins.clone(), open());
+        } else {
+            routes = rest::nobody_asked(routes);
         }
         if let Some(fleet) = &self.fleet {
             routes = fleet::http::audited(routes, fleet.clone());

@@ -70,6 +70,7 @@ mod statements_kills;
 mod statements_shared;
 mod tenants;
 mod tenants_apart;
+mod tenants_own;
 mod transactions;
 mod transport;
 mod transport_peers;

@@ -529,7 +529,7 @@ fn no_api_changes_what_another_tenant_has() {
 
 impl House {
     /// One of Mosquitto's programs as somebody.
-    fn mosquitto(&self, program: &str, who: &str) -> Command {
+    pub fn mosquitto(&self, program: &str, who: &str) -> Command {
         let mut command = Command::new(program);
         let port = self.up.port("mqtt");
         command.args(["-h", "127.0.0.1", "-p", &port, "-u", who, "-P", "secret"]);
@@ -557,7 +557,15 @@ impl House {
         (answer.status, answer.body)
     }
 
-    fn send(&self, who: &str, method: &str, role: &str, path: &str, body: &str) -> (u16, Value) {
+    /// Status and body of a call by somebody with a method and a body.
+    pub fn send(
+        &self,
+        who: &str,
+        method: &str,
+        role: &str,
+        path: &str,
+        body: &str,
+    ) -> (u16, Value) {
         let (url, user) = (self.up.url(role, path), format!("{who}:secret"));
         let kind = "Content-Type: application/vnd.kafka.v2+json";
         let kind = if role == "rest" {

@@ -16,7 +16,7 @@ use crate::engine::Waker;
 use crate::flowfile::Attributes;
 use crate::net::http_bounds::{BoundedBody, HttpBounds, Unread};
 use crate::net::http_client::PieceBody;
-use crate::net::http_server::{Handler, Peer, answer};
+use crate::net::http_server::{Answering, Handler, Peer, answer};
 use crate::net::limits::HTTP_BODY_IN_MEMORY_BYTES_MAX;
 
 /// What requests are checked by.
@@ -170,7 +170,13 @@ impl Inlet {
 }
 
 impl Handler for Inlet {
-    async fn answer(&self, request: Request<Incoming>, peer: Peer) -> Response<PieceBody> {
+    fn answer(&self, request: Request<Incoming>, peer: Peer) -> Answering<'_> {
+        Box::pin(self.reply(request, peer))
+    }
+}
+
+impl Inlet {
+    async fn reply(&self, request: Request<Incoming>, peer: Peer) -> Response<PieceBody> {
         if let Some(refused) = self.refusal(&request, &peer) {
             return refused;
         }

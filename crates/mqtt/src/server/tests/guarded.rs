@@ -17,16 +17,17 @@ use crate::door::Door;
 use crate::guard::Guard;
 use crate::server::Server;
 
-struct House {
+pub(super) struct House {
     access: Arc<Access>,
-    running: Running,
+    pub(super) running: Running,
     _dir: TempDir,
 }
 
-async fn house(settings: &str) -> House {
+/// Ann, bob and carl with the password `pencil`, at a server with these settings.
+pub(super) async fn house(settings: &str) -> House {
     let dir = tempfile::tempdir().unwrap();
     let access = Arc::new(Access::open(dir.path()).unwrap());
-    for user in ["ann", "bob"] {
+    for user in ["ann", "bob", "carl"] {
         let forms = [PasswordForm::Argon2id];
         let changes = PasswordForm::changes(&forms, user, "pencil", 4_096).unwrap();
         access.alter_users(&changes).unwrap();
@@ -55,7 +56,7 @@ async fn running(access: &Arc<Access>, settings: &str, data: Arc<TempDir>) -> Ru
 
 impl House {
     /// The same users and sessions after a restart.
-    async fn restart(self, settings: &str) -> House {
+    pub(super) async fn restart(self, settings: &str) -> House {
         let data = self.running.stop().await;
         House {
             running: running(&self.access, settings, data).await,
@@ -64,7 +65,7 @@ impl House {
     }
 
     /// Keeps tenants acme and beta, of ann and of bob.
-    fn keep_tenants(&self) {
+    pub(super) fn keep_tenants(&self) {
         for (tenant, member) in [("acme", "User:ann"), ("beta", "User:bob")] {
             let change = serde_json::json!({"members": [member]});
             let change = serde_json::from_value(change).unwrap();
