@@ -16,6 +16,7 @@ use axum::routing::{get, post};
 use base::UnixMillis;
 use serde::Deserialize;
 use serde_json::{Value, json};
+use streams::groups::GroupError;
 use streams::{
     CommittedOffset, EventStore, GroupDetail, GroupInfo, GroupInstance, OffsetRange, StreamsError,
     TopicInfo, TopicName,
@@ -25,6 +26,7 @@ use crate::answer::{self, Segments};
 use crate::body::Gate;
 use crate::error::RestError;
 use crate::limits::NAMED_PARTITIONS_MAX;
+use crate::management::{changes, setting_object};
 
 struct Groups {
     store: Arc<dyn EventStore>,
@@ -38,7 +40,10 @@ struct Groups {
 /// - `GET /api/v1/groups/{group}`: `{group, kind, state, protocol_type, assignor, lag_total,
 ///   members: [{member_id, instance_id, client_id, host, partitions: [{topic, partition}]}],
 ///   offsets: [{topic, partition, current, start, end, lag, member_id, client_id, host,
-///   metadata}]}`; `current` and `lag` are null where nothing is committed
+///   metadata}], config: [{name, value, is_set}]}`; `current` and `lag` are null where nothing is
+///   committed
+/// - `PATCH /api/v1/groups/{group}` with `{"config": {name: value or null}}`: the settings change,
+///   null to their defaults, whether or not there is such a group; answered as `GET` is
 /// - `DELETE /api/v1/groups/{group}`: 204; 409 while it has members
 /// - `POST /api/v1/groups/{group}/reset-offsets` with `{"topics": [{"topic", "partitions"?}]}` or
 ///   `{"all_topics": true}`, `"to"`, `"execute"?`: `{group, executed, offsets: [{topic, partition,
@@ -51,7 +56,10 @@ pub fn routes(store: Arc<dyn EventStore>) -> Router {
     });
     Router::new()
         .route("/api/v1/groups", get(list))
-        .route("/api/v1/groups/{group}", get(describe).delete(delete))
+        .route(
+            "/api/v1/groups/{group}",
+            get(describe).patch(alter).delete(delete),
+        )
         .route("/api/v1/groups/{group}/reset-offsets", post(reset))
         .with_state(groups)
 }
@@ -72,8 +80,38 @@ async fn describe(
 ) -> Result<Response, RestError> {
     let detail = groups.detail(&group).await?;
     let topics = topics_of(&*groups.store, &detail).await?;
-    let object = detail_object(&detail, &shares(&detail, &topics));
+    let mut object = detail_object(&detail, &shares(&detail, &topics));
+    match groups.store.group_settings(&group).await {
+        Ok(settings) => object["config"] = settings.iter().map(setting_object).collect(),
+        // Who may see the group need not be one who may see its settings.
+        Err(StreamsError::Unsupported(_) | StreamsError::NotAllowed { .. }) => {}
+        Err(error) => return Err(error.into()),
+    }
     Ok(answer::json(StatusCode::OK, JSON, &object))
+}
+
+async fn alter(
+    State(groups): State<Arc<Groups>>,
+    Segments(group): Segments<String>,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, RestError> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Changes {
+        config: BTreeMap<String, Option<String>>,
+    }
+    let held = groups.gate.read(&headers, body).await?;
+    let asked: Changes = answer::entity(&held.bytes)?;
+    groups
+        .store
+        .alter_group(&group, changes(asked.config))
+        .await?;
+    // Where the last setting was taken back from a group that is not there, nothing is left to tell.
+    match groups.store.group(&group).await? {
+        Some(_) => describe(State(groups), Segments(group)).await,
+        None => Ok(StatusCode::NO_CONTENT.into_response()),
+    }
 }
 
 async fn delete(
@@ -81,8 +119,17 @@ async fn delete(
     Segments(group): Segments<String>,
 ) -> Result<Response, RestError> {
     groups.detail(&group).await?;
-    groups.store.delete_group(&group).await?;
-    Ok(StatusCode::NO_CONTENT.into_response())
+    match groups.store.delete_group(&group).await {
+        // There may be settings for one that is not there.
+        Err(StreamsError::Group {
+            reason: GroupError::NotFound,
+            ..
+        }) => Err(RestError::GroupNotFound(group)),
+        deleted => {
+            deleted?;
+            Ok(StatusCode::NO_CONTENT.into_response())
+        }
+    }
 }
 
 async fn reset(

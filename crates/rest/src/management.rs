@@ -15,8 +15,8 @@ use axum::routing::{get, post};
 use serde::Deserialize;
 use serde_json::{Value, json};
 use streams::{
-    ConfigChange, Durability, EventStore, Replication, StreamsError, TopicConfig, TopicInfo,
-    TopicName, TopicSpec,
+    ConfigChange, Durability, EventStore, HeldSetting, Replication, StreamsError, TopicConfig,
+    TopicInfo, TopicName, TopicSpec,
 };
 
 use crate::answer::{self, Segments};
@@ -125,13 +125,9 @@ async fn alter(
     let held = management.gate.read(&headers, body).await?;
     let asked: Changes = answer::entity(&held.bytes)?;
     if !asked.config.is_empty() {
-        let changes = asked.config.into_iter().map(|(name, value)| match value {
-            Some(value) => ConfigChange::Set(name, value),
-            None => ConfigChange::Unset(name),
-        });
         management
             .store
-            .alter_topic(&name, changes.collect())
+            .alter_topic(&name, changes(asked.config))
             .await?;
     }
     if let Some(count) = asked.partitions {
@@ -169,10 +165,7 @@ async fn described(management: &Management, name: &TopicName) -> Result<Response
     let mut object = topic_object(&info);
     match management.store.topic_settings(name).await {
         Ok(settings) => {
-            let settings = settings.iter().map(|setting| {
-                json!({"name": setting.name, "value": setting.value, "is_set": setting.is_set})
-            });
-            object["config"] = settings.collect();
+            object["config"] = settings.iter().map(setting_object).collect();
         }
         Err(StreamsError::Unsupported(_)) => {}
         Err(error) => return Err(error.into()),
@@ -189,6 +182,19 @@ async fn delete(
         .delete_topic(&answer::topic_name(&name)?)
         .await?;
     Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+pub(crate) fn setting_object(setting: &HeldSetting) -> Value {
+    json!({"name": setting.name, "value": setting.value, "is_set": setting.is_set})
+}
+
+/// The changes that a map of values asks for, null for the defaults.
+pub(crate) fn changes(config: BTreeMap<String, Option<String>>) -> Vec<ConfigChange> {
+    let changes = config.into_iter().map(|(name, value)| match value {
+        Some(value) => ConfigChange::Set(name, value),
+        None => ConfigChange::Unset(name),
+    });
+    changes.collect()
 }
 
 pub(crate) fn topic_object(info: &TopicInfo) -> Value {

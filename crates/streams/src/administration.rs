@@ -9,9 +9,11 @@ use std::collections::BTreeMap;
 
 use access::{Acl, AclFilter, Operation};
 use async_trait::async_trait;
+use base::HumanDuration;
 
 use crate::config::StreamsConfig;
 use crate::error::StreamsError;
+use crate::group_config::GROUP_SETTINGS;
 use crate::topic::TopicName;
 use crate::topic_config::{ConfigChange, SETTINGS, ValueKind};
 
@@ -150,6 +152,12 @@ pub(crate) fn node_settings(config: &StreamsConfig) -> Vec<NodeSetting> {
         })
     });
     let mut settings: Vec<NodeSetting> = behind.collect();
+    let of_groups = GROUP_SETTINGS.iter().map(|setting| {
+        let value = setting.default_ms(&config.groups).to_string();
+        own(setting.node_name, value, ValueKind::Int, setting.doc)
+    });
+    settings.extend(of_groups);
+    let ms = |time: HumanDuration| time.0.as_millis().to_string();
     settings.extend([
         own(
             "auto.create.topics.enable",
@@ -162,6 +170,30 @@ pub(crate) fn node_settings(config: &StreamsConfig) -> Vec<NodeSetting> {
             "1".to_owned(),
             ValueKind::Int,
             "One node keeps one replica.",
+        ),
+        own(
+            "group.consumer.max.heartbeat.interval.ms",
+            ms(config.groups.consumer_heartbeat_interval_max),
+            ValueKind::Int,
+            "The longest interval between heartbeats that may be set for a group.",
+        ),
+        own(
+            "group.consumer.max.session.timeout.ms",
+            ms(config.groups.consumer_session_timeout_max),
+            ValueKind::Int,
+            "The longest session time-out that may be set for a group.",
+        ),
+        own(
+            "group.consumer.min.heartbeat.interval.ms",
+            ms(config.groups.consumer_heartbeat_interval_min),
+            ValueKind::Int,
+            "The shortest interval between heartbeats that may be set for a group.",
+        ),
+        own(
+            "group.consumer.min.session.timeout.ms",
+            ms(config.groups.consumer_session_timeout_min),
+            ValueKind::Int,
+            "The shortest session time-out that may be set for a group.",
         ),
         own(
             "max.connections",
@@ -183,7 +215,7 @@ pub(crate) fn node_settings(config: &StreamsConfig) -> Vec<NodeSetting> {
         ),
         own(
             "transaction.max.timeout.ms",
-            config.transaction_timeout_max.0.as_millis().to_string(),
+            ms(config.transaction_timeout_max),
             ValueKind::Int,
             "The longest time-out that a transaction may ask for.",
         ),

@@ -25,7 +25,7 @@ use crate::cluster::RetentionChange;
 use crate::error::StreamsError;
 use crate::event_store::{
     ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail, GroupInfo,
-    Placed, ProduceBatch, SeekTo, TopicInfo, TopicSetting, TopicSpec,
+    HeldSetting, Placed, ProduceBatch, SeekTo, TopicInfo, TopicSpec,
 };
 use crate::fenced::FencedWriter;
 use crate::once::{ProduceOnce, StoredOnce};
@@ -321,7 +321,7 @@ impl EventStore for AsCaller {
         }
     }
 
-    async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<TopicSetting>, StreamsError> {
+    async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<HeldSetting>, StreamsError> {
         self.caller.check_topic(Operation::DescribeConfigs, topic)?;
         self.store.topic_settings(topic).await
     }
@@ -448,6 +448,20 @@ impl EventStore for AsCaller {
     async fn delete_group(&self, group: &str) -> Result<(), StreamsError> {
         self.caller.check_group(Operation::Delete, group)?;
         self.store.delete_group(group).await
+    }
+
+    async fn group_settings(&self, group: &str) -> Result<Vec<HeldSetting>, StreamsError> {
+        self.caller.check_group(Operation::DescribeConfigs, group)?;
+        self.store.group_settings(group).await
+    }
+
+    async fn alter_group(
+        &self,
+        group: &str,
+        changes: Vec<ConfigChange>,
+    ) -> Result<(), StreamsError> {
+        self.caller.check_group(Operation::AlterConfigs, group)?;
+        self.store.alter_group(group, changes).await
     }
 
     async fn back_up(

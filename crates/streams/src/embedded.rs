@@ -18,7 +18,7 @@ use crate::consumer::EmbeddedConsumer;
 use crate::error::StreamsError;
 use crate::event_store::{
     BrokerInfo, ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail,
-    GroupInfo, GroupMember, Isolation, Placed, ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
+    GroupInfo, GroupMember, HeldSetting, Isolation, Placed, ProduceBatch, TopicInfo, TopicSpec,
 };
 use crate::fenced::{EmbeddedWriter, FencedWriter};
 use crate::groups::GroupDescription;
@@ -103,7 +103,7 @@ impl EventStore for Embedded {
         Ok(i32::try_from(found.partitions().len()).unwrap_or(i32::MAX))
     }
 
-    async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<TopicSetting>, StreamsError> {
+    async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<HeldSetting>, StreamsError> {
         let found = self.streams.topic_by_name(topic);
         let found = found.ok_or_else(|| StreamsError::UnknownTopic(topic.clone()))?;
         Ok(self.streams.settings_of(&found))
@@ -221,6 +221,18 @@ impl EventStore for Embedded {
 
     async fn delete_group(&self, group: &str) -> Result<(), StreamsError> {
         self.streams.forget_group(group).await
+    }
+
+    async fn group_settings(&self, group: &str) -> Result<Vec<HeldSetting>, StreamsError> {
+        Ok(self.streams.group_settings(group))
+    }
+
+    async fn alter_group(
+        &self,
+        group: &str,
+        changes: Vec<ConfigChange>,
+    ) -> Result<(), StreamsError> {
+        self.streams.alter_group(group, &changes).await
     }
 
     async fn back_up(

@@ -13,7 +13,7 @@ use uuid::Uuid;
 
 use crate::groups::GroupError;
 use crate::topic::{TopicName, TopicNameError};
-use crate::topic_config::TopicConfigError;
+use crate::topic_config::ConfigError;
 use crate::transactions::TransactionError;
 
 /// An error of the event store.
@@ -67,7 +67,7 @@ pub enum StreamsError {
     },
     /// A setting of a topic that cannot be as asked.
     #[error(transparent)]
-    InvalidConfig(#[from] TopicConfigError),
+    InvalidConfig(#[from] ConfigError),
     /// Records of a compacted topic go only with their keys.
     #[error("topic '{0}' is compacted and not deleted from: its records cannot be deleted")]
     NotDeletable(TopicName),

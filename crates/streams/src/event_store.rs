@@ -69,7 +69,7 @@ pub trait EventStore: Administration {
     }
 
     /// The settings that hold for a topic, by name.
-    async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<TopicSetting>, StreamsError> {
+    async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<HeldSetting>, StreamsError> {
         let _ = topic;
         Err(StreamsError::Unsupported("telling a topic's settings"))
     }
@@ -177,6 +177,23 @@ pub trait EventStore: Administration {
     async fn delete_group(&self, group: &str) -> Result<(), StreamsError> {
         let _ = group;
         Err(StreamsError::Unsupported("deleting a group"))
+    }
+
+    /// The settings of a group, by name, whether or not there is such a group.
+    async fn group_settings(&self, group: &str) -> Result<Vec<HeldSetting>, StreamsError> {
+        let _ = group;
+        Err(StreamsError::Unsupported("telling a group's settings"))
+    }
+
+    /// Changes settings of a group, all or none; durable when this returns. The group need not be
+    /// there yet.
+    async fn alter_group(
+        &self,
+        group: &str,
+        changes: Vec<ConfigChange>,
+    ) -> Result<(), StreamsError> {
+        let _ = (group, changes);
+        Err(StreamsError::Unsupported("changing a group's settings"))
     }
 
     /// Begins a backup of a topic as it is now, with what groups have committed if wanted.
@@ -373,14 +390,14 @@ pub struct TopicSpec {
     pub config: TopicConfig,
 }
 
-/// A setting of a topic as it holds.
+/// A setting of a topic or a group as it holds.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct TopicSetting {
+pub struct HeldSetting {
     /// Its name.
     pub name: &'static str,
     /// Its value.
     pub value: String,
-    /// Whether it was set for the topic, and not left to the store's default.
+    /// Whether it was set for this one, and not left to the store's default.
     pub is_set: bool,
 }
 

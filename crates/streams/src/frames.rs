@@ -16,6 +16,7 @@
 //! | 30 group | group text, kind `u8`, protocol type text, epoch `i32`, emptied `i64` or -1 |
 //! | 31 group offsets deleted | group text, partition numbers `u32` |
 //! | 32 group members | group text, bytes as `groups::roll` lays them out; none when no members are kept |
+//! | 33 group settings | group text, settings (name text, value text); none when nothing is set |
 //! | 40 index chunk | partition number `u32`, a chunk as `index` lays it out |
 //! | 41 index | number `u32`, chunks: 0 and the bytes, or 1, outline and where the bytes lie |
 //! | 42 batch moved | as 1: a batch that stands elsewhere already |
@@ -24,7 +25,7 @@
 //! | 51 transactional id forgotten | see `transactions::frames` |
 //!
 //! A partition's number is the store's own, given once and never again, so that frames of a
-//! deleted topic can never be taken for another's. Frames 2, 3, 5, 6, 30, 32, 41 and 50 say how things
+//! deleted topic can never be taken for another's. Frames 2, 3, 5, 6, 30, 32, 33, 41 and 50 say how things
 //! stand, so that writing them once more changes nothing (of 50 only all pieces together do, batches
 //! before the last included); a snapshot is just that for everything, and
 //! frame 8 then says that all before its position is needed no more but for what the indexes point
@@ -42,6 +43,7 @@ use uuid::Uuid;
 use crate::config::Durability;
 use crate::error::StreamsError;
 use crate::event_store::CommittedOffset;
+use crate::group_config::GroupConfig;
 use crate::index::StandingChunk;
 use crate::offsets::NotedGroup;
 use crate::producers::Producer;
@@ -76,6 +78,7 @@ pub(crate) mod kind {
     pub(crate) const GROUP: u8 = 30;
     pub(crate) const GROUP_OFFSETS_DELETED: u8 = 31;
     pub(crate) const GROUP_MEMBERS: u8 = 32;
+    pub(crate) const GROUP_SETTINGS: u8 = 33;
     pub(crate) const INDEX_CHUNK: u8 = 40;
     pub(crate) const INDEX: u8 = 41;
     pub(crate) const BATCH_MOVED: u8 = 42;
@@ -103,6 +106,7 @@ pub(crate) mod kind {
             GROUP => "group",
             GROUP_OFFSETS_DELETED => "group offsets deleted",
             GROUP_MEMBERS => "group members",
+            GROUP_SETTINGS => "group settings",
             INDEX_CHUNK => "index chunk",
             INDEX => "index",
             BATCH_MOVED => "batch moved",
@@ -172,6 +176,8 @@ pub(crate) enum Change {
     GroupOffsetsDeleted { group: String, numbers: Vec<u32> },
     /// The members that the next process begins with; empty when it begins without.
     GroupMembers { group: String, roll: Vec<u8> },
+    /// What is set for a group.
+    GroupSettings { group: String, config: GroupConfig },
     /// A snapshot that began at this position is complete.
     SnapshotEnd { began: u64 },
     /// How far a partition is compacted.
@@ -281,6 +287,15 @@ impl Change {
                 put_bytes(&mut out, roll);
                 kind::GROUP_MEMBERS
             }
+            Change::GroupSettings { group, config } => {
+                put_text(&mut out, group);
+                put_count(&mut out, config.all().len());
+                for (name, value) in config.all() {
+                    put_text(&mut out, name);
+                    put_text(&mut out, &value);
+                }
+                kind::GROUP_SETTINGS
+            }
             Change::SnapshotEnd { began } => {
                 put_u64(&mut out, *began);
                 kind::SNAPSHOT_END
@@ -377,6 +392,10 @@ impl Change {
             kind::GROUP_MEMBERS => Change::GroupMembers {
                 group: from.text()?,
                 roll: from.list_of_bytes()?.to_vec(),
+            },
+            kind::GROUP_SETTINGS => Change::GroupSettings {
+                group: from.text()?,
+                config: from.group_config()?,
             },
             kind::SNAPSHOT_END => Change::SnapshotEnd { began: from.u64()? },
             kind::COMPACTED => Change::Compacted {

@@ -13,19 +13,22 @@ use crate::store::Streams;
 use crate::topic::TopicName;
 
 impl Streams {
-    /// The group with its members' partitions and its offsets; none when there is no such group.
+    /// The group with its members' partitions and its offsets; none when there is no such group,
+    /// nor anything set for one.
     pub fn group_detail(&self, group: &str) -> Option<GroupDetail> {
         let live = self.groups().describe(group);
-        if live.is_none() && !self.knows_group(group) {
-            return None;
-        }
+        let state = match live.is_some() || self.knows_group(group) {
+            true => GroupState::Empty,
+            false if self.group_config(group).is_empty() => return None,
+            false => GroupState::Dead,
+        };
         let standing = self.group_standing(group);
         let kind = live.as_ref().map(|live| live.kind);
         let kind = kind.or(standing.as_ref().map(|standing| standing.kind));
         let mut detail = GroupDetail {
             group: group.to_owned(),
             kind: kind.unwrap_or(GroupKind::Classic).name().to_owned(),
-            state: GroupState::Empty.name().to_owned(),
+            state: state.name().to_owned(),
             protocol_type: standing.map_or_else(String::new, |standing| standing.protocol_type),
             assignor: String::new(),
             members: Vec::new(),

@@ -351,6 +351,13 @@ fn told(change: &Change, names: &HashMap<u32, (String, u32)>) -> String {
             format!("{group} {kind}, epoch {}", noted.epoch)
         }
         Change::GroupMembers { group, roll } => format!("{group} {} bytes", roll.len()),
+        Change::GroupSettings { group, config } => {
+            let set: Vec<String> = config
+                .all()
+                .map(|(n, value)| format!(" {n}={value}"))
+                .collect();
+            format!("{group}{}", set.concat())
+        }
         Change::GroupOffsetsDeleted { group, numbers } => {
             let places: Vec<String> = numbers.iter().map(|n| format!(" {}", place(n))).collect();
             format!("{group}{}", places.concat())

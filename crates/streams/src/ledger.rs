@@ -14,6 +14,7 @@ use uuid::Uuid;
 
 use crate::error::StreamsError;
 use crate::frames::{Change, VERSION};
+use crate::group_config::GroupConfig;
 use crate::groups::{Catalog, GroupStanding, Ledger};
 use crate::offsets::{NotedGroup, Offsets};
 use crate::partition::{Shared, storage};
@@ -25,6 +26,8 @@ pub(crate) struct GroupLedger {
     offsets: Arc<Mutex<Offsets>>,
     shared: Arc<Shared>,
     clock: Arc<dyn Clock>,
+    /// The members of a group that take more than this are not kept.
+    roll_bytes_max: u64,
 }
 
 impl GroupLedger {
@@ -32,11 +35,13 @@ impl GroupLedger {
         offsets: &Arc<Mutex<Offsets>>,
         shared: &Arc<Shared>,
         clock: &Arc<dyn Clock>,
+        roll_bytes_max: u64,
     ) -> Self {
         GroupLedger {
             offsets: Arc::clone(offsets),
             shared: Arc::clone(shared),
             clock: Arc::clone(clock),
+            roll_bytes_max,
         }
     }
 }
@@ -63,7 +68,15 @@ impl Ledger for GroupLedger {
 
     fn keep(&self, group: &str, roll: Vec<u8>) {
         let group: Arc<str> = Arc::from(group);
+        // What no segment holds would stand in the way of every snapshot.
+        let roll = match roll.len() as u64 <= self.roll_bytes_max {
+            true => roll,
+            false => Vec::new(),
+        };
         let mut offsets = self.offsets.lock();
+        if roll.is_empty() && offsets.roll(&group).is_none() {
+            return;
+        }
         offsets.keep(&group, roll.clone());
         self.append(
             offsets,
@@ -72,6 +85,10 @@ impl Ledger for GroupLedger {
                 roll,
             },
         );
+    }
+
+    fn settings(&self, group: &str) -> GroupConfig {
+        self.offsets.lock().settings(group)
     }
 
     fn kept(&self) -> Vec<(Arc<str>, Vec<u8>)> {

@@ -29,6 +29,7 @@ mod fenced;
 mod frames;
 #[doc(hidden)]
 pub mod fuzzing;
+mod group_config;
 mod group_view;
 pub mod groups;
 mod index;
@@ -74,10 +75,11 @@ pub use decode::{BatchRecord, BatchRecords};
 pub use error::StreamsError;
 pub use event_store::{
     BrokerInfo, ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail,
-    GroupInfo, GroupInstance, GroupMember, Isolation, OffsetRange, OffsetReset, Placed,
-    ProduceBatch, ProducerSequence, SeekTo, TopicInfo, TopicSetting, TopicSpec,
+    GroupInfo, GroupInstance, GroupMember, HeldSetting, Isolation, OffsetRange, OffsetReset,
+    Placed, ProduceBatch, ProducerSequence, SeekTo, TopicInfo, TopicSpec,
 };
 pub use fenced::FencedWriter;
+pub use group_config::GroupConfig;
 pub use inspect::{
     InspectedBatch, InspectedBytes, InspectedFrame, InspectedRecord, Inspection, inspect,
 };
@@ -95,6 +97,6 @@ pub use store::{DurableWait, Streams};
 pub use tenants::{GroupBacklog, Purge, Run as TenantRun, TenantUse, TopicUse, stored_bytes};
 pub use topic::{TopicName, TopicNameError};
 pub use topic_config::{
-    ConfigChange, SETTINGS, Setting, TopicConfig, TopicConfigError, TopicSettings, ValueKind,
+    ConfigChange, ConfigError, SETTINGS, Setting, TopicConfig, TopicSettings, ValueKind,
 };
 pub use topics::Topic;

@@ -12,6 +12,7 @@ use base::UnixMillis;
 
 use crate::error::StreamsError;
 use crate::event_store::CommittedOffset;
+use crate::group_config::GroupConfig;
 use crate::groups::GroupKind;
 use crate::limits::{
     GROUP_NAME_BYTES_MAX, GROUPS_MAX, OFFSET_METADATA_BYTES_MAX, OFFSETS_BYTES_MAX,
@@ -57,6 +58,8 @@ pub(crate) struct Offsets {
     noted: HashMap<Arc<str>, NotedGroup>,
     /// The members that the next process begins with, as `groups::roll` lays them out.
     rolls: HashMap<Arc<str>, Vec<u8>>,
+    /// What was set for groups, be they there or not.
+    settings: HashMap<Arc<str>, GroupConfig>,
 }
 
 /// What is known of a group beside its offsets and members.
@@ -101,26 +104,19 @@ pub(crate) enum OffsetChange {
 impl Offsets {
     /// Checks a commit against the bounds.
     pub(crate) fn check(&self, group: &str, offsets: &[OffsetCommit]) -> Result<(), StreamsError> {
-        let limit = |what, max: usize| {
-            Err(StreamsError::Limit {
-                what,
-                max: max as u64,
-            })
-        };
-        if group.len() > GROUP_NAME_BYTES_MAX {
-            return limit("bytes of the group's name", GROUP_NAME_BYTES_MAX);
-        }
+        check_name(group)?;
         if offsets.len() > OFFSETS_PER_COMMIT_MAX {
-            return limit("offsets in one commit", OFFSETS_PER_COMMIT_MAX);
+            return Err(limit("offsets in one commit", OFFSETS_PER_COMMIT_MAX));
         }
         if offsets
             .iter()
             .any(|commit| commit.metadata.len() > OFFSET_METADATA_BYTES_MAX)
         {
-            return limit("bytes of an offset's metadata", OFFSET_METADATA_BYTES_MAX);
+            let what = "bytes of an offset's metadata";
+            return Err(limit(what, OFFSET_METADATA_BYTES_MAX));
         }
         if !self.by_group.contains_key(group) && self.by_group.len() >= GROUPS_MAX {
-            return limit("groups with offsets", GROUPS_MAX);
+            return Err(limit("groups with offsets", GROUPS_MAX));
         }
         Ok(())
     }
@@ -141,10 +137,7 @@ impl Offsets {
         let coming: usize = offsets.iter().map(|(_, offset)| bytes_of(offset)).sum();
         let going: usize = offsets.iter().map(|(number, _)| before(number)).sum();
         if coming > going && self.bytes + (coming - going) > OFFSETS_BYTES_MAX {
-            return Err(StreamsError::Limit {
-                what: "bytes of committed offsets",
-                max: OFFSETS_BYTES_MAX as u64,
-            });
+            return Err(limit("bytes of committed offsets", OFFSETS_BYTES_MAX));
         }
         Ok(())
     }
@@ -257,6 +250,35 @@ impl Offsets {
         self.rolls.keys().cloned().collect()
     }
 
+    /// What is set for a group.
+    pub(crate) fn settings(&self, group: &str) -> GroupConfig {
+        self.settings.get(group).cloned().unwrap_or_default()
+    }
+
+    /// Checks that a group may have settings.
+    pub(crate) fn check_settings(&self, group: &str) -> Result<(), StreamsError> {
+        check_name(group)?;
+        if !self.settings.contains_key(group) && self.settings.len() >= GROUPS_MAX {
+            return Err(limit("groups with settings", GROUPS_MAX));
+        }
+        Ok(())
+    }
+
+    /// Sets exactly this for a group.
+    pub(crate) fn set(&mut self, group: Arc<str>, config: GroupConfig) {
+        match config.is_empty() {
+            true => drop(self.settings.remove(&group)),
+            false => drop(self.settings.insert(group, config)),
+        }
+    }
+
+    /// All groups that have settings, in order.
+    pub(crate) fn groups_with_settings(&self) -> Vec<Arc<str>> {
+        let mut groups: Vec<Arc<str>> = self.settings.keys().cloned().collect();
+        groups.sort();
+        groups
+    }
+
     /// All groups of which something was noted.
     pub(crate) fn noted_groups(&self) -> Vec<(Arc<str>, NotedGroup)> {
         let noted = self.noted.iter();
@@ -348,12 +370,25 @@ impl Offsets {
         groups
     }
 
-    /// What a group will have committed once the queue is through.
-    pub(crate) fn standing(&self, group: &Arc<str>) -> Vec<(u32, CommittedOffset)> {
-        let mut alone = HashMap::new();
-        if let Some(offsets) = self.by_group.get(group) {
-            alone.insert(Arc::clone(group), offsets.clone());
+    /// What a group will have committed once the queue is through, from a partition's number on as
+    /// much as takes about so many bytes, and the number to go on from when that was not all.
+    pub(crate) fn standing(
+        &self,
+        group: &Arc<str>,
+        first: u32,
+        bytes_max: usize,
+    ) -> (Vec<(u32, CommittedOffset)>, Option<u32>) {
+        let (mut here, mut bytes, mut next) = (BTreeMap::new(), 0, None);
+        let offsets = self.by_group.get(group).into_iter();
+        for (number, committed) in offsets.flat_map(|offsets| offsets.range(first..)) {
+            bytes += bytes_of(committed);
+            if bytes > bytes_max && !here.is_empty() {
+                next = Some(*number);
+                break;
+            }
+            here.insert(*number, committed.clone());
         }
+        let mut alone = HashMap::from([(Arc::clone(group), here)]);
         for change in &self.queue {
             let concerns = match change {
                 OffsetChange::Commit(name, _)
@@ -366,7 +401,24 @@ impl Offsets {
                 apply(&mut alone, change.clone());
             }
         }
-        alone.remove(group).into_iter().flatten().collect()
+        let standing = alone.remove(group).into_iter().flatten();
+        let is_here = |number: u32| number >= first && next.is_none_or(|next| number < next);
+        let standing = standing.filter(|(number, _)| is_here(*number));
+        (standing.collect(), next)
+    }
+}
+
+fn check_name(group: &str) -> Result<(), StreamsError> {
+    if group.len() > GROUP_NAME_BYTES_MAX {
+        return Err(limit("bytes of the group's name", GROUP_NAME_BYTES_MAX));
+    }
+    Ok(())
+}
+
+fn limit(what: &'static str, max: usize) -> StreamsError {
+    StreamsError::Limit {
+        what,
+        max: max as u64,
     }
 }
 
@@ -481,7 +533,8 @@ mod tests {
         offsets.queue(OffsetChange::DeletePartitions(vec![(2, 1)]));
         assert_eq!(offsets.of("g", 1), None);
         assert!(offsets.knows("g"));
-        assert_eq!(offsets.standing(&group), vec![(1, at(10))]);
+        let all = |offsets: &Offsets| offsets.standing(&group, 0, usize::MAX);
+        assert_eq!(all(&offsets), (vec![(1, at(10))], None));
         offsets.apply_next();
         assert_eq!(offsets.of("g", 2), Some(&at(20)));
         offsets.apply_next();
@@ -490,10 +543,30 @@ mod tests {
             vec![(1, &at(10))]
         );
         offsets.queue(OffsetChange::DeleteGroup(group.clone()));
-        assert_eq!(offsets.standing(&group), vec![]);
+        assert_eq!(all(&offsets), (vec![], None));
         offsets.apply_next();
         assert_eq!(offsets.groups(), Vec::<Arc<str>>::new());
         assert_eq!(offsets.bytes, 0);
+    }
+
+    #[test]
+    fn what_stands_is_told_in_pieces_with_what_is_queued() {
+        let group: Arc<str> = Arc::from("g");
+        let mut offsets = Offsets::default();
+        let commit = |numbers: [u32; 4]| {
+            let committed = numbers.map(|number| (number, at(i64::from(number))));
+            OffsetChange::Commit(group.clone(), committed.to_vec())
+        };
+        offsets.apply(commit([1, 3, 5, 7]));
+        offsets.queue(commit([2, 4, 6, 8]));
+        offsets.queue(OffsetChange::Delete(group.clone(), vec![3]));
+        let (mut from, mut pieces) = (Some(0), Vec::new());
+        while let Some(first) = from {
+            let (piece, next) = offsets.standing(&group, first, 2 * OFFSET_BYTES);
+            pieces.push(piece.iter().map(|(number, _)| *number).collect::<Vec<_>>());
+            from = next;
+        }
+        assert_eq!(pieces, [vec![1, 2, 4], vec![5, 6, 7, 8]]);
     }
 
     #[test]

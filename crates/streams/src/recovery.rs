@@ -144,6 +144,7 @@ impl Replay {
             }
             Change::Group { group, noted } => self.offsets.restore(Arc::from(group), noted),
             Change::GroupMembers { group, roll } => self.offsets.keep(&Arc::from(group), roll),
+            Change::GroupSettings { group, config } => self.offsets.set(Arc::from(group), config),
             Change::GroupOffsetsDeleted { group, numbers } => {
                 self.offsets
                     .apply(OffsetChange::Delete(Arc::from(group), numbers));

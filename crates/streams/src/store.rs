@@ -9,6 +9,7 @@
 //! state, the journal's own. The journal's callbacks take one of ours and none after it.
 
 mod admin;
+mod group_settings;
 mod offsets;
 mod producer_ids;
 mod snapshot;
@@ -137,7 +138,7 @@ impl Streams {
             damaged_bytes: found.damaged_bytes,
         };
         let offsets = Arc::new(Mutex::new(replay.offsets));
-        let ledger = GroupLedger::new(&offsets, &shared, &clock);
+        let ledger = GroupLedger::new(&offsets, &shared, &clock, config.message_bytes_ceiling());
         let streams = Arc::new(Streams {
             groups: Coordinator::new(config.groups.clone(), Arc::clone(&clock), Arc::new(ledger)),
             keys: Keys::default(),

@@ -84,12 +84,17 @@ impl ConfigChange {
     }
 }
 
-/// A setting that cannot be as asked; the caller's fault, not worth a retry.
+/// A setting of a topic or a group that cannot be as asked; the caller's fault, not worth a retry.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TopicConfigError {
+pub enum ConfigError {
     /// Nothing has this name.
-    #[error("topics have no setting '{0}'")]
-    Unknown(String),
+    #[error("{of} have no setting '{name}'")]
+    Unknown {
+        /// What the setting was meant to be of.
+        of: &'static str,
+        /// The name.
+        name: String,
+    },
     /// The value is none of the setting's.
     #[error("{name} is '{value}': write {wanted}")]
     Value {
@@ -103,13 +108,21 @@ pub enum TopicConfigError {
     /// Only a list can be added to.
     #[error("{0} is no list")]
     NoList(&'static str),
+    /// Two settings contradict each other.
+    #[error("{longer} must be longer than {shorter}")]
+    Order {
+        /// The one that must be longer.
+        longer: &'static str,
+        /// The other one.
+        shorter: &'static str,
+    },
 }
 
 impl TopicConfig {
     /// The settings of these names and values.
     pub fn of<'a>(
         asked: impl IntoIterator<Item = (&'a str, &'a str)>,
-    ) -> Result<Self, TopicConfigError> {
+    ) -> Result<Self, ConfigError> {
         let mut config = TopicConfig::default();
         for (name, value) in asked {
             config.put(Setting::named(name)?, value)?;
@@ -122,7 +135,7 @@ impl TopicConfig {
         mut self,
         changes: &[ConfigChange],
         default: impl Fn(&Setting) -> String,
-    ) -> Result<Self, TopicConfigError> {
+    ) -> Result<Self, ConfigError> {
         for change in changes {
             match change {
                 ConfigChange::Set(name, value) => self.put(Setting::named(name)?, value)?,
@@ -132,7 +145,7 @@ impl TopicConfig {
                 ConfigChange::Append(name, value) | ConfigChange::Subtract(name, value) => {
                     let setting = Setting::named(name)?;
                     if setting.kind != ValueKind::List {
-                        return Err(TopicConfigError::NoList(setting.name));
+                        return Err(ConfigError::NoList(setting.name));
                     }
                     let now = self.value(setting.name).map(str::to_owned);
                     let now = now.unwrap_or_else(|| default(setting));
@@ -212,7 +225,7 @@ impl TopicConfig {
         self
     }
 
-    fn put(&mut self, setting: &'static Setting, value: &str) -> Result<(), TopicConfigError> {
+    fn put(&mut self, setting: &'static Setting, value: &str) -> Result<(), ConfigError> {
         let value = value.trim();
         setting.check(value)?;
         self.set.insert(setting.name, value.into());
@@ -315,7 +328,8 @@ mod tests {
             assert!(refused.to_string().starts_with(name), "{refused}");
         }
         let unknown = TopicConfig::of([("no.such", "1")]);
-        assert_eq!(unknown, Err(TopicConfigError::Unknown("no.such".into())));
+        let told = unknown.unwrap_err().to_string();
+        assert_eq!(told, "topics have no setting 'no.such'");
     }
 
     #[test]
@@ -336,7 +350,7 @@ mod tests {
         let unknown = change(one.clone(), ConfigChange::Unset("no.such".into()));
         assert_eq!(unknown, Ok(one.clone()));
         let refused = change(one, ConfigChange::Append("retention.ms".into(), "1".into()));
-        assert_eq!(refused, Err(TopicConfigError::NoList("retention.ms")));
+        assert_eq!(refused, Err(ConfigError::NoList("retention.ms")));
     }
 
     #[test]

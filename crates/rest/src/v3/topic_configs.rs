@@ -4,7 +4,7 @@ use axum::body::Body;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
-use streams::{ConfigChange, StreamsError, TopicConfig, TopicName, TopicSetting};
+use streams::{ConfigChange, HeldSetting, StreamsError, TopicConfig, TopicName};
 
 use super::Here;
 use super::configs::{Alteration, Config, Synonym};
@@ -105,7 +105,7 @@ impl Here {
         Ok(StatusCode::NO_CONTENT.into_response())
     }
 
-    fn config_object(&self, topic: &TopicName, setting: &TopicSetting) -> Object<Config<OfTopic>> {
+    fn config_object(&self, topic: &TopicName, setting: &HeldSetting) -> Object<Config<OfTopic>> {
         let source = match setting.is_set {
             true => "DYNAMIC_TOPIC_CONFIG",
             false => "DEFAULT_CONFIG",

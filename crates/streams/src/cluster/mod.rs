@@ -64,7 +64,7 @@ use crate::config::StreamsConfig;
 use crate::error::StreamsError;
 use crate::event_store::{
     BrokerInfo, ClusterInfo, CommittedOffset, Consumer, ConsumerConfig, EventStore, GroupDetail,
-    GroupInfo, Placed, ProduceBatch, TopicInfo, TopicSetting, TopicSpec,
+    GroupInfo, HeldSetting, Placed, ProduceBatch, TopicInfo, TopicSpec,
 };
 use crate::fenced::FencedWriter;
 use crate::limits::{CLUSTER_JOBS_MAX, CLUSTER_LANES_MAX, CLUSTER_PENDING_BYTES};
@@ -308,7 +308,7 @@ impl EventStore for ClusterStore {
         self.0.topics.partitions_or_create(topic).await
     }
 
-    async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<TopicSetting>, StreamsError> {
+    async fn topic_settings(&self, topic: &TopicName) -> Result<Vec<HeldSetting>, StreamsError> {
         settings::of_topic(&self.0.calls, topic).await
     }
 

@@ -14,7 +14,7 @@ use super::error::{self, About};
 use super::retention;
 use crate::config::{Compression, Durability, StreamsConfig};
 use crate::error::StreamsError;
-use crate::event_store::{TopicSetting, TopicSpec};
+use crate::event_store::{HeldSetting, TopicSpec};
 use crate::topic::TopicName;
 use crate::topic_config::{ConfigChange, DURABILITY, SETTINGS, Setting, TopicConfig};
 
@@ -54,20 +54,20 @@ pub(super) fn of_new_topic(
 pub(super) async fn of_topic(
     calls: &Calls,
     name: &TopicName,
-) -> Result<Vec<TopicSetting>, StreamsError> {
+) -> Result<Vec<HeldSetting>, StreamsError> {
     let entries = described(calls, name).await?;
     let known = SETTINGS.iter().filter_map(|setting| {
         if setting.name == DURABILITY {
             let entry = entries.get(FLUSH_MESSAGES)?;
             let durability = durability_of(entry.value.as_deref());
-            return Some(TopicSetting {
+            return Some(HeldSetting {
                 name: setting.name,
                 value: durability.name().to_owned(),
                 is_set: is_set(entry),
             });
         }
         let entry = entries.get(setting.name)?;
-        Some(TopicSetting {
+        Some(HeldSetting {
             name: setting.name,
             value: entry.value.clone().unwrap_or_default(),
             is_set: is_set(entry),

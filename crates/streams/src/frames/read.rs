@@ -8,6 +8,7 @@ use super::{PartitionStanding, Range};
 use crate::config::Durability;
 use crate::error::StreamsError;
 use crate::event_store::CommittedOffset;
+use crate::group_config::GroupConfig;
 use crate::groups::GroupKind;
 use crate::index::{Away, Outline, StandingChunk};
 use crate::limits::{PARTITIONS_PER_TOPIC_MAX, PRODUCER_BATCHES_REMEMBERED};
@@ -146,13 +147,25 @@ impl<'a> Payload<'a> {
     }
 
     pub(super) fn config(&mut self) -> Result<TopicConfig, StreamsError> {
+        let set = self.settings()?;
+        let set = set.iter().map(|(name, value)| (&**name, &**value));
+        TopicConfig::of(set)
+            .map_err(|_| StreamsError::Unreadable("a topic has a setting from a newer version"))
+    }
+
+    pub(super) fn group_config(&mut self) -> Result<GroupConfig, StreamsError> {
+        let set = self.settings()?;
+        let set = set.iter().map(|(name, value)| (&**name, &**value));
+        GroupConfig::of(set)
+            .map_err(|_| StreamsError::Unreadable("a group has a setting from a newer version"))
+    }
+
+    fn settings(&mut self) -> Result<Vec<(String, String)>, StreamsError> {
         let mut set = Vec::new();
         for _ in 0..self.count()? {
             set.push((self.text()?, self.text()?));
         }
-        let set = set.iter().map(|(name, value)| (&**name, &**value));
-        TopicConfig::of(set)
-            .map_err(|_| StreamsError::Unreadable("a topic has a setting from a newer version"))
+        Ok(set)
     }
 
     pub(crate) fn committed(&mut self) -> Result<CommittedOffset, StreamsError> {

@@ -84,6 +84,10 @@ fn changes() -> Vec<Change> {
             group: "g".into(),
             roll: vec![1, 2, 3],
         },
+        Change::GroupSettings {
+            group: "g".into(),
+            config: GroupConfig::of([("consumer.session.timeout.ms", "50000")]).unwrap(),
+        },
         Change::GroupOffsetsDeleted {
             group: "g".into(),
             numbers: vec![1, 5],

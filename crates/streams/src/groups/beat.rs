@@ -7,6 +7,7 @@ use uuid::Uuid;
 
 use super::consumer_group::Partitions;
 use super::{GroupKind, GroupState, Sight};
+use crate::group_config::GroupConfig;
 
 /// A heartbeat: joins, keeps the session, tells what changed, or leaves. What is absent has not
 /// changed since the last one.
@@ -47,6 +48,8 @@ pub struct BeatAnswer {
     pub epoch: i32,
     /// What the member is to hold, when that changed or the member told everything.
     pub assignment: Option<Partitions>,
+    /// How long after this one the next heartbeat is to come.
+    pub heartbeat_interval: Duration,
 }
 
 /// The topics that there are, as far as groups need to know.
@@ -124,6 +127,8 @@ pub trait Ledger: Send + Sync {
     /// Keeps a group's members for the next process; none of them when `roll` is empty. They are
     /// forgotten when the group is noted without members.
     fn keep(&self, group: &str, roll: Vec<u8>);
+    /// What was set for a group.
+    fn settings(&self, group: &str) -> GroupConfig;
     /// What was kept of each group.
     fn kept(&self) -> Vec<(Arc<str>, Vec<u8>)>;
 }

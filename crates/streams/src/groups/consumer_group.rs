@@ -57,7 +57,7 @@ pub(super) struct ConsumerGroup {
     /// The topics that somebody reads, as they were when the epoch was last looked at.
     topics: BTreeMap<String, (Uuid, i32)>,
     topics_version: Option<u64>,
-    /// How often a member has gone on under another id.
+    /// How often a member has gone on under another id, or left for a while and come back.
     renamed: u32,
 }
 
@@ -111,6 +111,11 @@ impl ConsumerGroup {
         }
     }
 
+    /// Goes on by another configuration; each member does with its next heartbeat.
+    pub(super) fn follow(&mut self, config: Arc<GroupsConfig>) {
+        self.config = config;
+    }
+
     pub(super) fn has_members(&self) -> bool {
         !self.members.is_empty()
     }
@@ -158,6 +163,7 @@ impl ConsumerGroup {
         Ok(BeatAnswer {
             epoch: member.epoch,
             assignment: is_told.then(|| member.assigned.clone()),
+            heartbeat_interval: self.config.consumer_heartbeat_interval.0,
         })
     }
 
@@ -381,6 +387,9 @@ impl ConsumerGroup {
             return Ok(());
         }
         if beat.epoch == 0 {
+            if member.epoch == LEAVE_STATIC_EPOCH {
+                self.renamed = self.renamed.wrapping_add(1);
+            }
             member.epoch = 0;
             member.previous_epoch = 0;
             let held = std::mem::take(&mut member.assigned);
@@ -413,6 +422,7 @@ impl ConsumerGroup {
         if beat.epoch == LEAVE_STATIC_EPOCH {
             // What it was to give back it has given back by going; the rest waits for it.
             member.epoch = LEAVE_STATIC_EPOCH;
+            self.renamed = self.renamed.wrapping_add(1);
             member.session_until = now + self.config.consumer_session_timeout.0;
             member.revoke_until = None;
             let revoked = std::mem::take(&mut member.revoking);
@@ -423,6 +433,7 @@ impl ConsumerGroup {
         Ok(BeatAnswer {
             epoch: beat.epoch,
             assignment: None,
+            heartbeat_interval: self.config.consumer_heartbeat_interval.0,
         })
     }
 

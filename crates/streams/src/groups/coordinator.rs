@@ -99,8 +99,9 @@ impl Coordinator {
         let token = groups.wait(Waiting::Join(sender));
         let entry = groups.by_name.entry(Arc::clone(&name)).or_insert_with(|| {
             let floor = self.ledger.standing(&name).map_or(0, |s| s.epoch);
-            let group = Group::new(Arc::clone(&self.config), floor);
-            Entry::new(&self.config, Members::Classic(group))
+            let config = self.config_of(&name);
+            let group = Group::new(Arc::clone(&config), floor);
+            Entry::new(&config, Members::Classic(group))
         });
         let mut out = Vec::new();
         entry.join(now, request, fresh_id, token, catalog, &mut out);
@@ -185,8 +186,9 @@ impl Coordinator {
             if is_full || !groups.has_room(0) {
                 return Err(GroupError::TooManyGroups);
             }
-            let group = ConsumerGroup::new(Arc::clone(&self.config), epoch);
-            let entry = Entry::new(&self.config, Members::Consumer(group));
+            let config = self.config_of(&name);
+            let group = ConsumerGroup::new(Arc::clone(&config), epoch);
+            let entry = Entry::new(&config, Members::Consumer(group));
             groups.by_name.insert(Arc::clone(&name), entry);
         }
         if beat.topics.is_some() && !groups.has_room(0) {
@@ -201,9 +203,21 @@ impl Coordinator {
         answer
     }
 
-    /// How often members of the newer protocol are to send a heartbeat.
-    pub fn consumer_heartbeat_interval(&self) -> Duration {
-        self.config.consumer_heartbeat_interval.0
+    /// Has a group go on by what is set for it now.
+    pub(crate) fn follow_settings(&self, group: &str) {
+        let mut groups = self.groups.lock();
+        if let Some(entry) = groups.by_name.get_mut(group) {
+            entry.follow(&self.config_of(group));
+        }
+    }
+
+    /// The configuration that holds for a group.
+    fn config_of(&self, group: &str) -> Arc<GroupsConfig> {
+        let set = self.ledger.settings(group);
+        match set.is_empty() {
+            true => Arc::clone(&self.config),
+            false => Arc::new(set.held(&self.config)),
+        }
     }
 
     /// The epoch that a group without members goes on from, when the beat may begin it.
@@ -398,7 +412,7 @@ impl Coordinator {
                 continue;
             }
             let floor = self.ledger.standing(&name).map_or(0, |s| s.epoch);
-            match Entry::of_kept(&self.config, floor, &kept, now) {
+            match Entry::of_kept(&self.config_of(&name), floor, &kept, now) {
                 Ok(entry) => {
                     groups.by_name.insert(Arc::clone(&name), entry);
                     self.settle(&mut groups, &name, Vec::new());
@@ -406,6 +420,7 @@ impl Coordinator {
                 Err(error) => {
                     let error = base::report(&error);
                     tracing::warn!(group = &*name, error, "a group begins without its members");
+                    self.ledger.keep(&name, Vec::new());
                 }
             }
         }

@@ -74,6 +74,14 @@ impl Entry {
         Ok(entry)
     }
 
+    /// Goes on by another configuration.
+    pub(super) fn follow(&mut self, config: &Arc<GroupsConfig>) {
+        self.config = Arc::clone(config);
+        if let Members::Consumer(group) = &mut self.members {
+            group.follow(Arc::clone(config));
+        }
+    }
+
     /// Takes a join of the classic protocol.
     pub(super) fn join(
         &mut self,

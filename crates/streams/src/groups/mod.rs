@@ -56,6 +56,14 @@ pub struct GroupsConfig {
     pub consumer_heartbeat_interval: HumanDuration,
     /// The silence after which a member of the newer protocol counts as gone.
     pub consumer_session_timeout: HumanDuration,
+    /// The shortest and the longest interval that may be set for a single group.
+    pub consumer_heartbeat_interval_min: HumanDuration,
+    /// See [`GroupsConfig::consumer_heartbeat_interval_min`].
+    pub consumer_heartbeat_interval_max: HumanDuration,
+    /// The shortest and the longest such silence that may be set for a single group.
+    pub consumer_session_timeout_min: HumanDuration,
+    /// See [`GroupsConfig::consumer_session_timeout_min`].
+    pub consumer_session_timeout_max: HumanDuration,
     /// Most members, joined or about to join, of one group.
     pub members_max: usize,
     /// Most groups with members at one time.
@@ -365,6 +373,24 @@ impl GroupsConfig {
                 "groups.consumer_session_timeout must be longer than the heartbeat interval".into(),
             );
         }
+        for (name, least, most) in [
+            (
+                "consumer_heartbeat_interval",
+                self.consumer_heartbeat_interval_min,
+                self.consumer_heartbeat_interval_max,
+            ),
+            (
+                "consumer_session_timeout",
+                self.consumer_session_timeout_min,
+                self.consumer_session_timeout_max,
+            ),
+        ] {
+            if least.0.is_zero() || most < least {
+                problems.push(format!(
+                    "groups.{name}_min must be above zero and not above _max"
+                ));
+            }
+        }
         if self.members_max == 0 || self.groups_max == 0 || self.group_bytes_max == 0 {
             problems.push("groups' bounds must be above zero".into());
         }
@@ -383,6 +409,10 @@ impl Default for GroupsConfig {
             session_timeout_max: ms(1_800_000),
             consumer_heartbeat_interval: ms(5_000),
             consumer_session_timeout: ms(45_000),
+            consumer_heartbeat_interval_min: ms(5_000),
+            consumer_heartbeat_interval_max: ms(15_000),
+            consumer_session_timeout_min: ms(45_000),
+            consumer_session_timeout_max: ms(60_000),
             members_max: 1_000,
             groups_max: 10_000,
             group_bytes_max: 16 << 20,

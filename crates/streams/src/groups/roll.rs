@@ -9,7 +9,8 @@
 //! | kind | what follows its `u8` |
 //! | --- | --- |
 //! | 0 classic | generation `i32`, protocol type, protocol, leader, members: id, instance id, client id, client host, session and rebalance time-outs `u32` ms, protocols (name, metadata), assignment |
-//! | 1 consumer | epoch `i32`, topics (name, id 16 bytes, partitions `i32`), members: id, instance id, rack id, client id, client host, rebalance time-out `u32` ms, names, regular expression, assignor, partitions (topic id, index `i32`) |
+//! | 2 consumer | epoch `i32`, topics (name, id 16 bytes, partitions `i32`), members: id, instance id, rack id, client id, client host, rebalance time-out `u32` ms, names, regular expression, assignor, partitions (topic id, index `i32`), whether it has left for a while `u8` |
+//! | 1 consumer | as 2, without the last, which nobody has |
 //!
 //! What may be absent is a list of one or none.
 
@@ -70,6 +71,8 @@ pub(super) struct ConsumerMember {
     pub(super) regex: Option<String>,
     pub(super) assignor: Option<String>,
     pub(super) partitions: Partitions,
+    /// A static member said that it goes and comes back.
+    pub(super) has_left: bool,
 }
 
 /// Whether a group's members are to be kept now.
@@ -83,7 +86,8 @@ pub(super) enum Stillness {
     Bound,
 }
 
-/// The generation or epoch, and how many members have changed their ids in the group's life.
+/// The generation or epoch, and how often members have changed their ids, or left for a while and
+/// come back, in the group's life.
 pub(super) type Mark = (i32, u32);
 
 impl Roll {
@@ -100,7 +104,7 @@ impl Roll {
                 roll.members.iter().for_each(|member| member.put(&mut out));
             }
             Roll::Consumer(roll) => {
-                out.push(1);
+                out.push(2);
                 put_u32(&mut out, roll.epoch as u32);
                 put_count(&mut out, roll.topics.len());
                 for (name, id, partitions) in &roll.topics {
@@ -125,12 +129,12 @@ impl Roll {
                 leader: from.text()?,
                 members: list(&mut from, ClassicMember::read)?,
             }),
-            [1] => Roll::Consumer(ConsumerRoll {
+            [kind @ (1 | 2)] => Roll::Consumer(ConsumerRoll {
                 epoch: from.i32()?,
                 topics: list(&mut from, |from| {
                     Ok((from.text()?, from.id()?, from.i32()?))
                 })?,
-                members: list(&mut from, ConsumerMember::read)?,
+                members: list(&mut from, |from| ConsumerMember::read(from, kind == 2))?,
             }),
             _ => return Err(DAMAGED),
         };
@@ -191,9 +195,10 @@ impl ConsumerMember {
             out.extend_from_slice(topic.as_bytes());
             put_u32(out, index as u32);
         }
+        out.push(u8::from(self.has_left));
     }
 
-    fn read(from: &mut Payload<'_>) -> Result<Self, StreamsError> {
+    fn read(from: &mut Payload<'_>, may_have_left: bool) -> Result<Self, StreamsError> {
         Ok(ConsumerMember {
             id: from.text()?,
             instance_id: optional(from)?,
@@ -207,6 +212,7 @@ impl ConsumerMember {
             partitions: list(from, |from| Ok((from.id()?, from.i32()?)))?
                 .into_iter()
                 .collect(),
+            has_left: may_have_left && from.flag()?,
         })
     }
 }

@@ -1,11 +1,12 @@
-//! DescribeConfigs, IncrementalAlterConfigs and AlterConfigs: the table of topics' settings, and
-//! the node's settings under Kafka's names with the values that really hold.
+//! DescribeConfigs, IncrementalAlterConfigs, AlterConfigs and ListConfigResources: the tables of
+//! topics' and groups' settings, and the node's settings under Kafka's names with the values that
+//! really hold.
 //!
 //! The node's settings come from its configuration file and are changed there.
 
 use std::collections::BTreeSet;
 
-use access::Operation;
+use access::{Operation, ResourceType};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::alter_configs_response::AlterConfigsResourceResponse as Altered;
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
@@ -14,9 +15,11 @@ use kafka_protocol::messages::describe_configs_response::{
 };
 use kafka_protocol::messages::incremental_alter_configs_request::AlterableConfig;
 use kafka_protocol::messages::incremental_alter_configs_response::AlterConfigsResourceResponse;
+use kafka_protocol::messages::list_config_resources_response::ConfigResource;
 use kafka_protocol::messages::{
     AlterConfigsRequest, AlterConfigsResponse, DescribeConfigsRequest, DescribeConfigsResponse,
-    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, TopicName as WireName,
+    IncrementalAlterConfigsRequest, IncrementalAlterConfigsResponse, ListConfigResourcesRequest,
+    ListConfigResourcesResponse, TopicName as WireName,
 };
 use kafka_protocol::protocol::StrBytes;
 
@@ -25,9 +28,11 @@ use super::metadata;
 use super::reply::{Call, Ending, Reply, once, owned, text};
 use super::topics::Refusal;
 use crate::administration::node_settings;
+use crate::group_config::GROUP_SETTINGS;
+use crate::groups::GroupsConfig;
 use crate::{
-    ConfigChange, Durability, SETTINGS, Setting, StreamsConfig, StreamsError, TopicConfig,
-    TopicName, ValueKind,
+    ConfigChange, Durability, GroupConfig, HeldSetting, SETTINGS, Setting, StreamsConfig,
+    StreamsError, TopicConfig, TopicName, ValueKind,
 };
 
 /// A setting as Kafka's tools show it.
@@ -43,7 +48,7 @@ pub(super) struct Config {
     behind: Option<(&'static str, String)>,
 }
 
-/// Describes topics and the node.
+/// Describes topics, groups and the node.
 pub(super) fn describe_configs(call: Call) -> Result<Reply, Ending> {
     let request: DescribeConfigsRequest = call.decode("DescribeConfigs")?;
     let resources = request.resources.clone();
@@ -75,7 +80,7 @@ pub(super) fn describe_configs(call: Call) -> Result<Reply, Ending> {
     call.now(&body)
 }
 
-/// Changes single settings of topics; each resource all or none, durable when answered.
+/// Changes single settings of topics and groups; each resource all or none, durable when answered.
 pub(super) fn incremental_alter_configs(call: Call) -> Result<Reply, Ending> {
     let request: IncrementalAlterConfigsRequest = call.decode("IncrementalAlterConfigs")?;
     Reply::later(async move {
@@ -83,8 +88,8 @@ pub(super) fn incremental_alter_configs(call: Call) -> Result<Reply, Ending> {
         let mut responses = Vec::with_capacity(request.resources.len());
         for resource in request.resources {
             let (kind, name) = (resource.resource_type, resource.resource_name);
-            let changed = match topic_meant(&call, &mut seen, kind, &name) {
-                Ok(topic) => alter(&call, &topic, &resource.configs, request.validate_only).await,
+            let changed = match meant(&call, &mut seen, kind, &name) {
+                Ok(meant) => alter(&call, &meant, &resource.configs, request.validate_only).await,
                 Err(refusal) => Err(refusal),
             };
             let (code, reason) = Refusal::told(changed);
@@ -100,7 +105,7 @@ pub(super) fn incremental_alter_configs(call: Call) -> Result<Reply, Ending> {
     })
 }
 
-/// Sets all settings of topics; those not named get their defaults.
+/// Sets all settings of topics and groups; those not named get their defaults.
 pub(super) fn alter_configs(call: Call) -> Result<Reply, Ending> {
     let request: AlterConfigsRequest = call.decode("AlterConfigs")?;
     Reply::later(async move {
@@ -110,8 +115,8 @@ pub(super) fn alter_configs(call: Call) -> Result<Reply, Ending> {
             let (kind, name) = (resource.resource_type, resource.resource_name);
             let set = resource.configs.iter();
             let set: Vec<_> = set.map(|c| (c.name.clone(), c.value.clone())).collect();
-            let changed = match topic_meant(&call, &mut seen, kind, &name) {
-                Ok(topic) => replace(&call, &topic, &set, request.validate_only).await,
+            let changed = match meant(&call, &mut seen, kind, &name) {
+                Ok(meant) => replace(&call, &meant, &set, request.validate_only).await,
                 Err(refusal) => Err(refusal),
             };
             let (code, reason) = Refusal::told(changed);
@@ -125,6 +130,56 @@ pub(super) fn alter_configs(call: Call) -> Result<Reply, Ending> {
         }
         call.answer(&AlterConfigsResponse::default().with_responses(responses))
     })
+}
+
+/// Lists what there is whose settings can be told, and groups for which something is set.
+pub(super) fn list_config_resources(call: Call) -> Result<Reply, Ending> {
+    let request: ListConfigResourcesRequest = call.decode("ListConfigResources")?;
+    let body = ListConfigResourcesResponse::default();
+    if !call.may_cluster(Operation::DescribeConfigs) {
+        let code = ResponseError::ClusterAuthorizationFailed.code();
+        return call.now(&body.with_error_code(code));
+    }
+    // Before version 1 it asked for subscriptions to metrics, of which there are none.
+    let asked = match request.resource_types.as_slice() {
+        _ if call.version == 0 => &[METRICS],
+        [] => LISTED,
+        asked => asked,
+    };
+    if asked.iter().any(|kind| !LISTED.contains(kind)) {
+        let code = ResponseError::UnsupportedVersion.code();
+        return call.now(&body.with_error_code(code));
+    }
+    let streams = call.context.streams();
+    let mut listed = Vec::new();
+    let mut list = |kind: i8, name: String| {
+        let resource = ConfigResource::default()
+            .with_resource_name(owned(name))
+            .with_resource_type(kind);
+        listed.push(resource);
+    };
+    let is_foreign = |kind, name: &str| {
+        let operation = Operation::DescribeConfigs;
+        call.context.is_foreign(operation, kind, name)
+    };
+    if asked.contains(&TOPIC) {
+        let mut topics = streams.topics_snapshot();
+        topics.retain(|topic| !is_foreign(ResourceType::Topic, topic.name().wire_name()));
+        for topic in topics {
+            list(TOPIC, topic.name().wire_name().to_owned());
+        }
+    }
+    if asked.contains(&NODE) {
+        list(NODE, streams.node_id().to_string());
+    }
+    if asked.contains(&GROUP) {
+        for group in streams.groups_with_settings() {
+            if !is_foreign(ResourceType::Group, &group) {
+                list(GROUP, group.as_ref().to_owned());
+            }
+        }
+    }
+    call.now(&body.with_config_resources(listed))
 }
 
 /// The settings of a topic, by name.
@@ -163,13 +218,19 @@ pub(super) fn asked<'a>(
     Ok(TopicConfig::of(set)?)
 }
 
-/// The topic that a resource means; there is nothing else whose settings can be changed.
-fn topic_meant(
+/// What has settings that can be changed here.
+enum Meant {
+    Topic(TopicName),
+    Group(String),
+}
+
+/// What a resource means.
+fn meant(
     call: &Call,
     seen: &mut BTreeSet<(i8, StrBytes)>,
     kind: i8,
     name: &StrBytes,
-) -> Result<TopicName, Refusal> {
+) -> Result<Meant, Refusal> {
     let refuse = |reason: &str| Err(Refusal::of(ResponseError::InvalidRequest, reason));
     if !seen.insert((kind, name.clone())) {
         return refuse("the request names it twice");
@@ -180,7 +241,11 @@ fn topic_meant(
             if !call.may_topic(Operation::AlterConfigs, &topic) {
                 return Err(not_allowed(ResponseError::TopicAuthorizationFailed));
             }
-            Ok(topic)
+            Ok(Meant::Topic(topic))
+        }
+        GROUP => {
+            check_group(call, Operation::AlterConfigs, name)?;
+            Ok(Meant::Group(name.to_string()))
         }
         NODE if !call.may_cluster(Operation::AlterConfigs) => {
             Err(not_allowed(ResponseError::ClusterAuthorizationFailed))
@@ -194,12 +259,36 @@ fn not_allowed(code: ResponseError) -> Refusal {
     Refusal::of(code, "not allowed")
 }
 
+/// Whether the caller may do this to a group, and it can be one.
+fn check_group(call: &Call, operation: Operation, name: &str) -> Result<(), Refusal> {
+    if !call.may_group(operation, name) {
+        return Err(not_allowed(ResponseError::GroupAuthorizationFailed));
+    }
+    if name.is_empty() {
+        let reason = "the name of a group must not be empty";
+        return Err(Refusal::of(ResponseError::InvalidRequest, reason));
+    }
+    Ok(())
+}
+
 async fn alter(
     call: &Call,
-    topic: &TopicName,
+    meant: &Meant,
     configs: &[AlterableConfig],
     validate_only: bool,
 ) -> Result<(), Refusal> {
+    let changes = changes_of(configs)?;
+    let streams = call.context.streams();
+    let changed = match meant {
+        Meant::Topic(topic) if validate_only => streams.check_alter(topic, &changes),
+        Meant::Topic(topic) => streams.alter_topic(topic, &changes).await,
+        Meant::Group(group) if validate_only => streams.check_alter_group(group, &changes),
+        Meant::Group(group) => streams.alter_group(group, &changes).await,
+    };
+    changed.map_err(Refusal::from)
+}
+
+fn changes_of(configs: &[AlterableConfig]) -> Result<Vec<ConfigChange>, Refusal> {
     let mut changes = Vec::with_capacity(configs.len());
     let mut seen = BTreeSet::new();
     for config in configs {
@@ -221,27 +310,33 @@ async fn alter(
         };
         changes.push(change);
     }
-    let streams = call.context.streams();
-    let changed = if validate_only {
-        streams.check_alter(topic, &changes)
-    } else {
-        streams.alter_topic(topic, &changes).await
-    };
-    changed.map_err(Refusal::from)
+    Ok(changes)
 }
 
 async fn replace(
     call: &Call,
-    topic: &TopicName,
+    meant: &Meant,
     set: &[(StrBytes, Option<StrBytes>)],
     validate_only: bool,
 ) -> Result<(), Refusal> {
-    let config = asked(set.iter().map(|(name, value)| (&**name, value.as_deref())))?;
+    let set = set.iter();
+    let set = set.filter_map(|(name, value)| Some((&**name, value.as_deref()?)));
     let streams = call.context.streams();
-    let changed = if validate_only {
-        streams.check_replace(topic, &config)
-    } else {
-        streams.replace_topic_config(topic, config).await
+    let changed = match meant {
+        Meant::Topic(topic) => {
+            let config = TopicConfig::of(set).map_err(StreamsError::from)?;
+            match validate_only {
+                true => streams.check_replace(topic, &config),
+                false => streams.replace_topic_config(topic, config).await,
+            }
+        }
+        Meant::Group(group) => {
+            let config = GroupConfig::of(set).map_err(StreamsError::from)?;
+            match validate_only {
+                true => streams.check_replace_group(group, &config),
+                false => streams.replace_group_config(group, &config).await,
+            }
+        }
     };
     changed.map_err(Refusal::from)
 }
@@ -265,6 +360,11 @@ fn configs_of(call: &Call, resource: &DescribeConfigsResource) -> Result<Vec<Con
             let set = topic.config();
             Ok(of_topic(config, topic.name(), &set, topic.durability()))
         }
+        GROUP => {
+            let group = &resource.resource_name;
+            check_group(call, Operation::DescribeConfigs, group)?;
+            Ok(of_group(&config.groups, streams.group_settings(group)))
+        }
         NODE if !call.may_cluster(Operation::DescribeConfigs) => {
             Err(not_allowed(ResponseError::ClusterAuthorizationFailed))
         }
@@ -281,6 +381,23 @@ fn configs_of(call: &Call, resource: &DescribeConfigsResource) -> Result<Vec<Con
             Err(Refusal::of(ResponseError::InvalidRequest, reason))
         }
     }
+}
+
+/// The settings of a group, in the order of the table.
+fn of_group(node: &GroupsConfig, held: Vec<HeldSetting>) -> Vec<Config> {
+    let told = GROUP_SETTINGS.iter().zip(held).map(|(setting, held)| {
+        let default = setting.default_ms(node).to_string();
+        Config {
+            name: setting.name,
+            value: held.value,
+            is_read_only: false,
+            source: if held.is_set { OF_GROUP } else { DEFAULT },
+            kind: number_of(ValueKind::Int),
+            doc: setting.doc,
+            behind: Some((setting.node_name, default)),
+        }
+    });
+    told.collect()
 }
 
 /// The node's settings.
@@ -321,7 +438,7 @@ fn told(
     };
     let mut synonyms = Vec::new();
     if request.include_synonyms {
-        if config.behind.is_none() || config.source == OF_TOPIC {
+        if config.behind.is_none() || config.source != DEFAULT {
             synonyms.push(synonym(config.name, config.value.clone(), config.source));
         }
         if let Some((name, value)) = config.behind {
@@ -359,8 +476,15 @@ const DURABILITY: &str = crate::topic_config::DURABILITY;
 /// Kafka's numbers for kinds of resources.
 const TOPIC: i8 = 2;
 const NODE: i8 = 4;
+const METRICS: i8 = 16;
+const GROUP: i8 = 32;
+
+/// Kinds of resources that may be listed: nodes' loggers and subscriptions to metrics too, of which
+/// there are none.
+const LISTED: &[i8] = &[TOPIC, NODE, 8, METRICS, GROUP];
 
 /// Kafka's numbers for where a value comes from.
 const OF_TOPIC: i8 = 1;
 const OF_NODE: i8 = 4;
 const DEFAULT: i8 = 5;
+const OF_GROUP: i8 = 8;

@@ -156,7 +156,7 @@ impl Link {
             // A client that never lets its connection wait must not keep others from their turn.
             tokio::task::consume_budget().await;
             self.begin_requests(socket).await?;
-            self.collect_answers()?;
+            self.collect_answers();
             if !self.unsent.is_empty() {
                 self.send(socket).await?;
                 continue;
@@ -307,7 +307,7 @@ impl Link {
     }
 
     /// Moves the answers at the front of the queue that need no waiting to those to be sent.
-    fn collect_answers(&mut self) -> Result<(), Ending> {
+    fn collect_answers(&mut self) {
         while self.unsent.bytes() < UNSENT_BYTES_MAX
             && matches!(self.replies.front(), Some(front) if matches!(front.reply, Reply::Now(_)))
         {
@@ -319,7 +319,6 @@ impl Link {
                 self.settle(answer, begun.toll);
             }
         }
-        Ok(())
     }
 
     /// Takes the answer that the front has waited for.
@@ -335,12 +334,18 @@ impl Link {
     /// Takes the answers behind the front that are there as well, so that all are sent at once: what
     /// one sync has made durable is answered together.
     async fn collect_finished(&mut self, socket: &mut Socket) -> Result<(), Ending> {
-        while self.unsent.bytes() < UNSENT_BYTES_MAX
-            && let Some(Begun {
+        loop {
+            self.collect_answers();
+            if self.unsent.bytes() >= UNSENT_BYTES_MAX {
+                break;
+            }
+            let Some(Begun {
                 reply: Reply::Later(answer),
                 ..
             }) = self.replies.front_mut()
-        {
+            else {
+                break;
+            };
             let polled = std::future::poll_fn(|cx| Poll::Ready(answer.as_mut().poll(cx))).await;
             match polled {
                 Poll::Ready(Ok(answer)) => self.answered(answer),

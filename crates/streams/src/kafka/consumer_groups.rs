@@ -31,11 +31,10 @@ pub(super) fn heartbeat(call: Call) -> Result<Reply, Ending> {
     let beat = beat_of(&call, request);
     let member_id = beat.member_id.clone();
     let streams = call.context.streams();
-    let groups = streams.groups();
     let body = ConsumerGroupHeartbeatResponse::default();
-    let body = match groups.consumer_heartbeat(beat, streams.as_ref()) {
+    let body = match streams.groups().consumer_heartbeat(beat, streams.as_ref()) {
         Ok(answer) => {
-            let interval = groups.consumer_heartbeat_interval().as_millis();
+            let interval = answer.heartbeat_interval.as_millis();
             with_answer(body, answer)
                 .with_member_id(Some(owned(member_id)))
                 .with_heartbeat_interval_ms(i32::try_from(interval).unwrap_or(i32::MAX))

@@ -124,6 +124,7 @@ pub(super) fn round_trip(
         66 => as_request::<ListTransactionsRequest>,
         68 => as_request::<ConsumerGroupHeartbeatRequest>,
         69 => as_request::<ConsumerGroupDescribeRequest>,
+        74 => as_request::<ListConfigResourcesRequest>,
         75 => as_request::<DescribeTopicPartitionsRequest>,
         other => panic!("API {other} has no decoder here; add it to this list"),
     };

@@ -118,7 +118,7 @@ pub(super) const LOOKUPS_AT_ONCE_MAX: usize = 2;
 /// hashes that `access` makes at a time.
 pub(super) const LOGINS_AT_ONCE_MAX: usize = 4;
 
-/// Topics and nodes in one answer of DescribeConfigs: with some forty settings each it takes about
+/// Topics, groups and nodes in one answer of DescribeConfigs: with some forty settings each it takes about
 /// 80 MB until it is sent.
 pub(super) const DESCRIBED_RESOURCES_MAX: usize = 10_000;
 

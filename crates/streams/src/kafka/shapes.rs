@@ -289,6 +289,8 @@ pub(crate) const DESCRIBE_CONFIGS: &[Field] = &[
     since(3, I8),
 ];
 
+pub(crate) const LIST_CONFIG_RESOURCES: &[Field] = &[since(1, Kind::Array(&I8))];
+
 pub(crate) const OFFSET_DELETE: &[Field] = &[
     always(TEXT),
     always(Kind::Structs(&[

@@ -338,6 +338,7 @@ mod tests {
             66 => ListTransactionsResponse,
             68 => ConsumerGroupHeartbeatResponse,
             69 => ConsumerGroupDescribeResponse,
+            74 => ListConfigResourcesResponse,
             75 => DescribeTopicPartitionsResponse,
         }
     }

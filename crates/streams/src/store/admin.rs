@@ -7,12 +7,12 @@ use journal::{Done, DurableWait as JournalWait};
 use super::{CHANGE_ROOM_BYTES, DurableWait, Streams};
 use crate::config::Durability;
 use crate::error::StreamsError;
-use crate::event_store::TopicSetting;
+use crate::event_store::HeldSetting;
 use crate::frames::Change;
 use crate::limits::{PARTITIONS_MAX, PARTITIONS_PER_TOPIC_MAX};
 use crate::topic::TopicName;
 use crate::topic_config::{
-    ConfigChange, DURABILITY, Live, SETTINGS, Setting, TopicConfig, TopicConfigError,
+    ConfigChange, ConfigError, DURABILITY, Live, SETTINGS, Setting, TopicConfig,
 };
 use crate::topics::Topic;
 
@@ -145,7 +145,7 @@ impl Streams {
     }
 
     /// The settings that hold for a topic, by name.
-    pub(crate) fn settings_of(&self, topic: &Topic) -> Vec<TopicSetting> {
+    pub(crate) fn settings_of(&self, topic: &Topic) -> Vec<HeldSetting> {
         let (set, durability) = (topic.config(), topic.durability());
         let of = |setting: &'static Setting| {
             let set = if setting.name == DURABILITY {
@@ -153,7 +153,7 @@ impl Streams {
             } else {
                 set.value(setting.name)
             };
-            TopicSetting {
+            HeldSetting {
                 name: setting.name,
                 is_set: set.is_some(),
                 value: set.map_or_else(
@@ -221,7 +221,7 @@ impl Streams {
         let ceiling = self.config.message_bytes_ceiling();
         let asked = config.value(MAX_MESSAGE_BYTES);
         if let Some(asked) = asked.filter(|text| text.parse::<u64>().is_ok_and(|n| n > ceiling)) {
-            return Err(StreamsError::InvalidConfig(TopicConfigError::Value {
+            return Err(StreamsError::InvalidConfig(ConfigError::Value {
                 name: MAX_MESSAGE_BYTES,
                 value: asked.to_owned(),
                 wanted: format!("at most {ceiling}, which this store's segments hold"),

@@ -7,6 +7,7 @@ use journal::Position;
 use super::Streams;
 use crate::error::StreamsError;
 use crate::frames::Change;
+use crate::limits::SNAPSHOT_FRAME_BYTES;
 
 impl Streams {
     /// Where the newest complete snapshot began.
@@ -76,18 +77,25 @@ impl Streams {
         // through the offsets of its groups, which are told after it.
         self.snapshot_transactions(append)?;
         let groups = self.offsets.lock().standing_groups();
+        // A segment has to hold each.
+        let piece_bytes = self.config.message_bytes_ceiling();
+        let piece_bytes = usize::try_from(piece_bytes).unwrap_or(usize::MAX);
+        let piece_bytes = piece_bytes.min(SNAPSHOT_FRAME_BYTES);
         for group in groups {
-            self.until_not_busy(|| {
-                let standing = self.offsets.lock();
-                let offsets = standing.standing(&group);
-                if offsets.is_empty() {
-                    return Ok(());
-                }
-                append(&Change::GroupOffsets {
-                    group: group.as_ref().to_owned(),
-                    offsets,
-                })
-            })?;
+            let mut from = Some(0);
+            while let Some(first) = from {
+                from = self.until_not_busy(|| {
+                    let standing = self.offsets.lock();
+                    let (offsets, next) = standing.standing(&group, first, piece_bytes);
+                    if !offsets.is_empty() {
+                        append(&Change::GroupOffsets {
+                            group: group.as_ref().to_owned(),
+                            offsets,
+                        })?;
+                    }
+                    Ok(next)
+                })?;
+            }
         }
         let noted = self.offsets.lock().noted_groups();
         for (group, _) in noted {
@@ -112,6 +120,16 @@ impl Streams {
                 append(&Change::GroupMembers {
                     group: group.as_ref().to_owned(),
                     roll: roll.to_vec(),
+                })
+            })?;
+        }
+        let configured = self.offsets.lock().groups_with_settings();
+        for group in configured {
+            self.until_not_busy(|| {
+                let offsets = self.offsets.lock();
+                append(&Change::GroupSettings {
+                    group: group.as_ref().to_owned(),
+                    config: offsets.settings(&group),
                 })
             })?;
         }

@@ -29,7 +29,7 @@ use crate::limits::PRODUCERS_PER_PARTITION_MAX;
 use crate::partition::{Ack, Append, Partition};
 use crate::store::Streams;
 use crate::topic::TopicName;
-use crate::topic_config::{TopicConfig, TopicConfigError, TopicSettings};
+use crate::topic_config::{ConfigError, TopicConfig, TopicSettings};
 use crate::topics::Topic;
 
 /// Where the tenants of a store have their records.
@@ -365,7 +365,7 @@ fn owner_of<'s>(
 
 /// What is to be set for a shared topic, so that it keeps what an own one keeps; `theirs` holds for
 /// it else.
-fn keeping(own: &TopicSettings, theirs: &TopicSettings) -> Result<TopicConfig, TopicConfigError> {
+fn keeping(own: &TopicSettings, theirs: &TopicSettings) -> Result<TopicConfig, ConfigError> {
     let mut set = Vec::new();
     match (own.is_compacting, own.is_deleting) {
         (true, false) => set.push((CLEANUP_POLICY, "compact".to_owned())),

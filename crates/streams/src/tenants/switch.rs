@@ -153,7 +153,7 @@ impl Streams {
             let looked = tokio::task::spawn_blocking(look);
             async { looked.await.map_err(|_| StreamsError::Closed)? }
         };
-        let behind = look().await?;
+        let mut behind = look().await?;
         if behind.iter().map(|it| it.records).sum::<i64>() > HOLD_BEHIND_MAX {
             return Ok(Attempt::Waiting(behind));
         }
@@ -169,14 +169,14 @@ impl Streams {
             each.all(|(place, end)| place.end_offset(Isolation::Uncommitted) >= *end)
         };
         loop {
-            let mut behind = Vec::new();
             // Whose a record is is told when it can be read.
             let is_seen = is_seen();
             if is_seen {
                 // Somebody may be reading all of a partition meanwhile.
                 let left = HOLD_MAX.saturating_sub(held.elapsed());
                 let Ok(looked) = tokio::time::timeout(left, look()).await else {
-                    return Ok(Attempt::Waiting(Vec::new()));
+                    // As the last look has it that was not cut off.
+                    return Ok(Attempt::Waiting(behind));
                 };
                 behind = looked?;
             }

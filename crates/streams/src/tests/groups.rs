@@ -11,10 +11,10 @@ use tokio::runtime::Handle;
 use super::{batch_of, create, name, small};
 use crate::event_store::ProducerSequence;
 use crate::groups::{
-    Beat, GroupError, GroupKind, JoinRequest, Joined, LEAVE_EPOCH, Partitions, Pending, Protocol,
-    Sight,
+    Beat, BeatAnswer, GroupError, GroupKind, JoinRequest, Joined, LEAVE_EPOCH, Partitions, Pending,
+    Protocol, Sight,
 };
-use crate::{Ack, OffsetCommit, Streams};
+use crate::{Ack, ConfigChange, OffsetCommit, Streams, StreamsError};
 
 /// A store whose clock stands still unless the test moves it.
 struct Bench {
@@ -41,6 +41,10 @@ impl Bench {
     }
 
     fn beat(&self, epoch: i32) -> Result<i32, GroupError> {
+        self.answer(epoch).map(|answer| answer.epoch)
+    }
+
+    fn answer(&self, epoch: i32) -> Result<BeatAnswer, GroupError> {
         let first = epoch == 0;
         let beat = Beat {
             group: "g".into(),
@@ -52,10 +56,15 @@ impl Bench {
             ..Beat::default()
         };
         let streams = &self.streams;
-        let answer = streams
-            .groups()
-            .consumer_heartbeat(beat, streams.as_ref())?;
-        Ok(answer.epoch)
+        streams.groups().consumer_heartbeat(beat, streams.as_ref())
+    }
+
+    /// What is set for a group.
+    fn set(&self, group: &str) -> Vec<(&'static str, String)> {
+        let told = self.streams.group_settings(group).into_iter();
+        told.filter(|held| held.is_set)
+            .map(|held| (held.name, held.value))
+            .collect()
     }
 
     fn join(&self) -> Pending<Joined> {
@@ -304,4 +313,102 @@ async fn members_that_stood_still_are_there_after_a_restart_until_they_leave() {
         bench.streams.groups().begin(Handle::current());
         assert_eq!(bench.beat(epoch), Err(GroupError::UnknownMember));
     }
+}
+
+#[tokio::test]
+async fn what_is_set_for_a_group_holds_from_its_next_heartbeat_on_and_outlives_it() {
+    let mut bench = Bench::new();
+    create(&bench.streams, "t", 1).await;
+    let (interval, timeout) = (
+        "consumer.heartbeat.interval.ms",
+        "consumer.session.timeout.ms",
+    );
+    let put = |name: &str, value: &str| ConfigChange::Set(name.into(), value.into());
+    let told = |bench: &Bench, epoch| bench.answer(epoch).unwrap().heartbeat_interval.as_millis();
+    let epoch = bench.beat(0).unwrap();
+    assert_eq!(told(&bench, epoch), 5_000);
+    let both = [put(interval, "6000"), put(timeout, "50000")];
+    bench.streams.alter_group("g", &both).await.unwrap();
+    assert_eq!(told(&bench, epoch), 6_000);
+    // All or none, and nothing of one that is only looked at.
+    let refused = [put(interval, "7000"), put(timeout, "1")];
+    let refused = bench.streams.alter_group("g", &refused).await;
+    assert!(
+        matches!(refused, Err(StreamsError::InvalidConfig(_))),
+        "{refused:?}"
+    );
+    let longer = [put(interval, "7000")];
+    bench.streams.check_alter_group("g", &longer).unwrap();
+    assert_eq!(told(&bench, epoch), 6_000);
+    let expected = vec![(interval, "6000".to_owned()), (timeout, "50000".to_owned())];
+    bench.beat(LEAVE_EPOCH).unwrap();
+    bench.streams.forget_group("g").await.unwrap();
+    for snapshot in [false, true] {
+        if snapshot {
+            bench.streams.snapshot(1).unwrap();
+        }
+        bench.open_again().await;
+        assert_eq!(bench.set("g"), expected);
+        assert_eq!(bench.streams.list_groups(), []);
+    }
+    assert_eq!(told(&bench, 0), 6_000);
+    let unset = [ConfigChange::Unset(interval.into())];
+    bench.streams.alter_group("g", &unset).await.unwrap();
+    let config = crate::GroupConfig::default();
+    bench.open_again().await;
+    assert_eq!(bench.set("g"), expected[1..]);
+    let replaced = bench.streams.replace_group_config("g", &config);
+    replaced.await.unwrap();
+    bench.open_again().await;
+    assert_eq!(bench.set("g"), []);
+    assert!(bench.streams.groups_with_settings().is_empty());
+}
+
+#[tokio::test]
+async fn members_that_outlive_the_process_have_the_time_that_is_set_for_their_group() {
+    let mut bench = Bench::new();
+    create(&bench.streams, "t", 1).await;
+    let change = ConfigChange::Set("consumer.heartbeat.interval.ms".into(), "9000".into());
+    bench.streams.alter_group("g", &[change]).await.unwrap();
+    let epoch = bench.beat(0).unwrap();
+    bench.open_again().await;
+    bench.streams.groups().begin(Handle::current());
+    let told = bench.answer(epoch).unwrap().heartbeat_interval;
+    assert_eq!(told, Duration::from_secs(9));
+}
+
+#[tokio::test]
+async fn what_no_segment_holds_of_a_group_stops_no_snapshot() {
+    let mut bench = Bench::new();
+    create(&bench.streams, "t", 40).await;
+    for partition in 0..40 {
+        let commit = OffsetCommit {
+            topic: name("t"),
+            partition,
+            offset: 5,
+            leader_epoch: -1,
+            metadata: "m".repeat(1_000),
+            at: bench.streams.clock().now(),
+        };
+        let durable = bench.streams.commit_offsets("wordy", vec![commit]);
+        durable.unwrap().await.unwrap();
+    }
+    let beat = Beat {
+        group: "g".into(),
+        member_id: "m".into(),
+        rebalance_timeout: Some(Duration::from_secs(30)),
+        topics: Some((0..2_000).map(|n| format!("topic-{n}")).collect()),
+        owned: Some(Partitions::default()),
+        ..Beat::default()
+    };
+    let groups = bench.streams.groups();
+    let joined = groups.consumer_heartbeat(beat, bench.streams.as_ref());
+    let epoch = joined.unwrap().epoch;
+    bench.streams.snapshot(1).unwrap();
+    bench.streams.reclaim().unwrap();
+    bench.open_again().await;
+    assert_eq!(bench.committed("wordy"), 40);
+    // Its members are not kept.
+    bench.streams.groups().begin(Handle::current());
+    assert_eq!(bench.beat(epoch), Err(GroupError::UnknownMember));
 }

@@ -273,6 +273,40 @@ async fn a_switch_does_not_wait_for_who_reads_another_partition() {
     assert_eq!(house.stored(DIKU), ["b"]);
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_switch_whose_look_is_cut_off_tells_whom_it_waits_for() {
+    let house = two(open(&SimDisk::new(31)), [1, 1]).await;
+    house.switch("diku", json!("ALL")).await;
+    house.produce(DIKU, 0, &["a"], None).await.unwrap();
+    commit(&house, "late", &[(DIKU, 0), (ALL, 0)]).await;
+    let shared = house.streams.topic_by_name(&name(ALL)).unwrap();
+    let census = house.streams.census_of(&shared.partitions()[0]);
+    let tenant: TenantId = "diku".parse().unwrap();
+    let home = {
+        let snapshot = house.access.snapshot();
+        let kept = snapshot.tenants().get(&tenant).unwrap().clone();
+        house.streams.collections().home(&tenant, &kept)
+    };
+    let (end, until) = mpsc::sync_channel::<()>(1);
+    // From when batches are held on, somebody reads all of the partition.
+    let reading = std::thread::spawn(move || {
+        while !home.gate.read().is_held {
+            std::thread::yield_now();
+        }
+        let census = census.lock();
+        let _ = until.recv();
+        drop(census);
+    });
+    let waiting = attempt(&house, "diku", Value::Null).await;
+    drop(end);
+    reading.join().unwrap();
+    let Attempt::Waiting(behind) = waiting else {
+        panic!("nobody was waited for");
+    };
+    let groups: Vec<(&str, i64)> = behind.iter().map(|it| (&*it.group, it.records)).collect();
+    assert_eq!(groups, [("late", 1)]);
+}
+
 #[tokio::test]
 async fn groups_that_have_not_heard_of_a_home_are_waited_for() {
     let house = two(open(&SimDisk::new(26)), [1, 1]).await;

@@ -1,6 +1,6 @@
 //! The table: name, kind, default, what may be written, and what it means.
 
-use super::TopicConfigError;
+use super::ConfigError;
 use crate::config::{Durability, StreamsConfig};
 use crate::topic::TopicName;
 
@@ -54,9 +54,12 @@ enum MayBe {
 
 impl Setting {
     /// The setting of this name.
-    pub fn named(name: &str) -> Result<&'static Setting, TopicConfigError> {
+    pub fn named(name: &str) -> Result<&'static Setting, ConfigError> {
         let found = SETTINGS.iter().find(|setting| setting.name == name);
-        found.ok_or_else(|| TopicConfigError::Unknown(name.to_owned()))
+        found.ok_or_else(|| ConfigError::Unknown {
+            of: "topics",
+            name: name.to_owned(),
+        })
     }
 
     /// What holds for `topic`, or any plain topic, when nothing is set.
@@ -73,7 +76,7 @@ impl Setting {
     }
 
     /// Whether `value` may be written.
-    pub fn check(&self, value: &str) -> Result<(), TopicConfigError> {
+    pub fn check(&self, value: &str) -> Result<(), ConfigError> {
         let is_good = match self.may_be {
             MayBe::Boolean => matches!(value, "true" | "false"),
             MayBe::Number(min, max) => value
@@ -89,7 +92,7 @@ impl Setting {
         if is_good {
             return Ok(());
         }
-        Err(TopicConfigError::Value {
+        Err(ConfigError::Value {
             name: self.name,
             value: value.to_owned(),
             wanted: self.wanted(),

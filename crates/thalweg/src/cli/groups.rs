@@ -6,6 +6,7 @@ use reqwest::Method;
 use serde_json::{Value, json};
 
 use super::client::segment;
+use super::topics::{SETTING_COLUMNS, changes, key_value};
 use super::{Client, Failure, out};
 
 #[derive(Subcommand)]
@@ -22,6 +23,18 @@ pub enum Command {
     /// --execute is given.
     #[command(after_help = RESET_HELP)]
     ResetOffsets(Box<Reset>),
+    /// Change a group's settings, whether or not there is such a group yet.
+    #[command(after_help = ALTER_HELP)]
+    Alter {
+        /// The group's name.
+        group: String,
+        /// A setting to change, such as consumer.session.timeout.ms=60000; repeat for more.
+        #[arg(long = "config", value_name = "KEY=VALUE", value_parser = key_value)]
+        configs: Vec<(String, String)>,
+        /// A setting to give its default back; repeat for more.
+        #[arg(long = "unset", value_name = "KEY")]
+        unset: Vec<String>,
+    },
     /// Delete a group without members, and with it what it committed.
     Delete {
         /// The group's name.
@@ -95,6 +108,18 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
         }
         Command::Describe { group } => {
             print_described(&client, &client.get(&path(&group)).await?);
+        }
+        Command::Alter {
+            group,
+            configs,
+            unset,
+        } => {
+            let body = json!({"config": changes(configs, unset)});
+            let request = client.request(Method::PATCH, &path(&group)).json(&body);
+            match client.send(request).await? {
+                Value::Null => {}
+                described => print_described(&client, &described),
+            }
         }
         Command::ResetOffsets(reset) => reset.run(&client).await?,
         Command::Delete { group } => {
@@ -188,6 +213,10 @@ fn print_described(client: &Client, group: &Value) {
     }
     if members.is_empty() {
         out::line("\nthe group has no active members");
+    }
+    if group["config"].is_array() {
+        out::line("");
+        client.print_list(group, "config", &SETTING_COLUMNS);
     }
 }
 
@@ -302,6 +331,12 @@ const RESET_COLUMNS: [(&str, &str); 4] = [
     ("CURRENT OFFSET", "from"),
     ("NEW OFFSET", "to"),
 ];
+
+const ALTER_HELP: &str = "\
+Examples:
+  thalweg groups alter billing --config consumer.session.timeout.ms=60000
+  thalweg groups alter billing --config consumer.heartbeat.interval.ms=10000 --unset consumer.session.timeout.ms
+They are of members of the newer protocol (group.protocol=consumer), who follow with their next heartbeats.";
 
 const DESCRIBE_HELP: &str = "\
 Examples:

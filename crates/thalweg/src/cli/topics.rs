@@ -95,9 +95,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             configs,
             unset,
         } => {
-            let unset = unset.into_iter().map(|name| (name, Value::Null));
-            let config: Map<String, Value> = set(configs).chain(unset).collect();
-            let body = json!({"partitions": partitions, "config": config});
+            let body = json!({"partitions": partitions, "config": changes(configs, unset)});
             let request = client.request(Method::PATCH, &path(&name)).json(&body);
             print_described(&client, client.send(request).await?);
         }
@@ -139,12 +137,18 @@ fn print_described(client: &Client, mut topic: Value) {
     }
 }
 
+/// Settings to change, and those to give their defaults back.
+pub(super) fn changes(configs: Vec<(String, String)>, unset: Vec<String>) -> Map<String, Value> {
+    let unset = unset.into_iter().map(|name| (name, Value::Null));
+    set(configs).chain(unset).collect()
+}
+
 fn set(configs: Vec<(String, String)>) -> impl Iterator<Item = (String, Value)> {
     let pairs = configs.into_iter();
     pairs.map(|(name, value)| (name, Value::String(value)))
 }
 
-fn key_value(text: &str) -> Result<(String, String), String> {
+pub(super) fn key_value(text: &str) -> Result<(String, String), String> {
     let (key, value) = text
         .split_once('=')
         .ok_or_else(|| format!("'{text}' is no setting: write KEY=VALUE"))?;
@@ -155,7 +159,7 @@ fn path(name: &str) -> String {
     format!("/api/v1/topics/{}", segment(name))
 }
 
-const SETTING_COLUMNS: [(&str, &str); 3] = [
+pub(super) const SETTING_COLUMNS: [(&str, &str); 3] = [
     ("SETTING", "name"),
     ("VALUE", "value"),
     ("SET HERE", "is_set"),

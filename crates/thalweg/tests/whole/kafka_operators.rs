@@ -107,6 +107,51 @@ fn kafka_configs_shows_and_changes_topics_brokers_and_users() {
 }
 
 #[test]
+fn kafka_configs_shows_and_changes_groups() {
+    let on = Operated::start();
+    let group = "--entity-type groups --entity-name billing";
+    let altered = on.configs(&format!(
+        "--alter {group} --add-config consumer.session.timeout.ms=50000,consumer.heartbeat.interval.ms=6000"
+    ));
+    check(&altered, &["Completed updating config for group billing"]);
+    // The group need not be there yet.
+    let described = on.configs(&format!("--describe {group}"));
+    check(
+        &described,
+        &[
+            "consumer.session.timeout.ms=50000",
+            "DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=50000",
+            "DEFAULT_CONFIG:group.consumer.session.timeout.ms=45000",
+            "consumer.heartbeat.interval.ms=6000",
+        ],
+    );
+    let every = on.configs("--describe --entity-type groups");
+    check(&every, &["Dynamic configs for group billing are:"]);
+    let ours = on.up.cli_json(&["groups", "describe", "billing"]);
+    assert_eq!(ours["config"][1]["value"], "50000");
+    on.configs(&format!(
+        "--alter {group} --delete-config consumer.session.timeout.ms"
+    ));
+    let interval = "consumer.heartbeat.interval.ms=7000";
+    let ours = on
+        .up
+        .cli_json(&["groups", "alter", "billing", "--config", interval]);
+    assert_eq!(ours["config"][1]["is_set"], false);
+    let described = on.configs(&format!("--describe {group} --all"));
+    check(&described, &[interval, "consumer.session.timeout.ms=45000"]);
+    let mut beyond = on.command(
+        "kafka.admin.ConfigCommand",
+        &format!("--alter {group} --add-config consumer.heartbeat.interval.ms=1"),
+    );
+    let refused = beyond.output().unwrap();
+    let refused = text(&refused.stdout) + &text(&refused.stderr);
+    check(
+        &refused,
+        &["InvalidConfigurationException", "from 5000 to 15000"],
+    );
+}
+
+#[test]
 fn kafka_consumer_groups_lists_resets_and_deletes() {
     let on = Operated::start();
     on.up

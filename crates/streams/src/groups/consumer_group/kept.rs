@@ -5,9 +5,9 @@ use std::sync::Arc;
 use base::UnixMillis;
 
 use super::super::roll::{self, ConsumerMember, ConsumerRoll, Stillness};
-use super::super::{GroupState, GroupsConfig, Sight};
-use super::ConsumerGroup;
+use super::super::{GroupsConfig, LEAVE_STATIC_EPOCH, Sight};
 use super::subscription::{Pattern, Subscription};
+use super::{ConsumerGroup, Member};
 
 impl ConsumerGroup {
     /// The mark of how it stands, if it stands still.
@@ -19,8 +19,15 @@ impl ConsumerGroup {
     pub(in crate::groups) fn stillness(&self) -> Stillness {
         // One that moves between the protocols is not kept: its leader would have to be asked.
         if self.members.values().any(|m| m.classic.is_some()) {
-            Stillness::Bound
-        } else if self.state() == GroupState::Stable {
+            return Stillness::Bound;
+        }
+        // Whoever has left for a while, and said so, is not told anew to come back.
+        let is_settled = |m: &Member| {
+            let is_there = m.epoch == self.assignment_epoch || m.epoch == LEAVE_STATIC_EPOCH;
+            is_there && m.revoking.is_empty() && !m.awaits
+        };
+        let is_assigned = self.epoch == self.assignment_epoch && !self.members.is_empty();
+        if is_assigned && self.members.values().all(is_settled) {
             Stillness::Still(self.mark())
         } else {
             Stillness::Moving
@@ -40,6 +47,7 @@ impl ConsumerGroup {
             regex: m.subscription.regex().map(str::to_owned),
             assignor: m.assignor.clone(),
             partitions: m.assigned.clone(),
+            has_left: m.epoch == LEAVE_STATIC_EPOCH,
         });
         let topics = self.topics.iter();
         ConsumerRoll {
@@ -76,9 +84,15 @@ impl ConsumerGroup {
             member.rebalance_timeout = kept.rebalance_timeout;
             member.subscription = Subscription::new(names_read, pattern, Sight::kept(names()));
             member.assignor = kept.assignor;
-            member.epoch = roll.epoch;
-            member.previous_epoch = roll.epoch;
-            member.session_until = now + roll::grace(group.config.consumer_session_timeout.0);
+            let session = group.config.consumer_session_timeout.0;
+            // Who has said that it goes is not missed sooner than if nothing had been.
+            let (epoch, wait) = match kept.has_left {
+                true => (LEAVE_STATIC_EPOCH, session),
+                false => (roll.epoch, roll::grace(session)),
+            };
+            member.epoch = epoch;
+            member.previous_epoch = epoch;
+            member.session_until = now + wait;
             group.give(&kept.id, &kept.partitions);
             group.target.insert(kept.id, kept.partitions);
         }

@@ -91,6 +91,29 @@ fn held(answer: &BeatAnswer) -> Partitions {
 }
 
 #[test]
+fn members_follow_other_settings_with_their_next_heartbeats() {
+    let mut bench = Bench::new();
+    bench.topics.put("t", 1);
+    let second = Duration::from_secs(1);
+    let joined = bench.join("a", "t");
+    assert_eq!(joined.heartbeat_interval, 5 * second);
+    bench.group.follow(Arc::new(GroupsConfig {
+        consumer_heartbeat_interval: HumanDuration(2 * second),
+        consumer_session_timeout: HumanDuration(10 * second),
+        ..GroupsConfig::default()
+    }));
+    // It was told that it may be silent for so long.
+    bench.pass(44_000);
+    let told = bench.beat(Beat::of("a", 1)).unwrap();
+    assert_eq!((told.epoch, told.heartbeat_interval), (1, 2 * second));
+    bench.pass(9_000);
+    bench.beat(Beat::of("a", 1)).unwrap();
+    bench.pass(10_000);
+    let gone = bench.beat(Beat::of("a", 1));
+    assert_eq!(gone, Err(GroupError::UnknownMember));
+}
+
+#[test]
 fn a_new_member_gets_what_the_others_have_given_back() {
     let mut bench = Bench::new();
     let (first, second) = bench.pair();

@@ -4,6 +4,7 @@ use base::{ManualClock, SystemClock};
 
 use super::topics::Topics;
 use super::*;
+use crate::group_config::GroupConfig;
 
 /// Remembers nothing.
 struct NoLedger;
@@ -16,6 +17,10 @@ impl Ledger for NoLedger {
     fn note(&self, _: &str, _: &GroupStanding) {}
 
     fn keep(&self, _: &str, _: Vec<u8>) {}
+
+    fn settings(&self, _: &str) -> GroupConfig {
+        GroupConfig::default()
+    }
 
     fn kept(&self) -> Vec<(Arc<str>, Vec<u8>)> {
         Vec::new()

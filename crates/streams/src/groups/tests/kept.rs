@@ -203,6 +203,33 @@ fn members_of_the_newer_protocol_go_on_at_their_epoch_with_what_they_hold() {
 }
 
 #[test]
+fn a_static_member_that_left_for_a_while_may_come_back_to_the_next_process() {
+    for comes_as in ["a", "b"] {
+        let mut group = Mixed::new();
+        let of_instance = |beat: Beat| Beat {
+            instance_id: Some("i".into()),
+            ..beat
+        };
+        let joined = group.beat(of_instance(joining("a", None))).unwrap();
+        assert!(group.entry.changed_roll().is_some());
+        let leaving = beat("a", LEAVE_STATIC_EPOCH);
+        group.beat(of_instance(leaving)).unwrap();
+        let kept = group.entry.changed_roll().expect("it has left");
+        let before = group.consumer();
+        group.begin_again(&kept);
+        assert_eq!(group.consumer(), before);
+        // It said so, and has its session's whole time.
+        group.pass(44_000);
+        let again = group.beat(of_instance(joining(comes_as, None))).unwrap();
+        assert_eq!(again.epoch, joined.epoch, "nothing is shared anew");
+        assert_eq!(again.assignment, joined.assignment);
+        let kept = group.entry.changed_roll().expect("it is back");
+        group.begin_again(&kept);
+        group.beat(beat(comes_as, again.epoch)).unwrap();
+    }
+}
+
+#[test]
 fn damaged_members_are_an_error() {
     let mut group = Mixed::new();
     group.settled(Some("i"));

@@ -1,6 +1,7 @@
 //! A listener with a store in a temporary folder, and a client that sends exactly what it is told.
 
 use std::net::SocketAddr;
+use std::os::fd::AsRawFd;
 use std::path::Path;
 use std::sync::{Arc, LazyLock};
 
@@ -217,6 +218,28 @@ impl Client {
         self.socket.write_all(&asked).await.is_ok() && self.socket.read_i32().await.is_ok()
     }
 
+    /// TCP segments with data that have come: on the same machine one for each write that fits into
+    /// one.
+    #[allow(unsafe_code)]
+    pub(super) fn data_segments(&self) -> u32 {
+        let mut info = [0_u8; 256];
+        let mut len = libc::socklen_t::try_from(info.len()).unwrap();
+        // SAFETY: The socket is open, and the system writes at most `len` bytes, which there are.
+        let told = unsafe {
+            libc::getsockopt(
+                self.socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_INFO,
+                info.as_mut_ptr().cast(),
+                &raw mut len,
+            )
+        };
+        assert_eq!(told, 0, "{}", std::io::Error::last_os_error());
+        let field = TCPI_DATA_SEGS_IN..TCPI_DATA_SEGS_IN + 4;
+        assert!(len as usize >= field.end, "the system is too old to count");
+        u32::from_ne_bytes(info[field].try_into().unwrap())
+    }
+
     pub(super) async fn is_closed(&mut self) -> bool {
         matches!(self.socket.read(&mut [0; 1]).await, Ok(0) | Err(_))
     }
@@ -257,6 +280,9 @@ pub(super) fn batch(values: &[&str]) -> Bytes {
     batch.put_slice(&tail);
     batch.freeze()
 }
+
+/// Where Linux' `tcp_info` has `tcpi_data_segs_in`.
+const TCPI_DATA_SEGS_IN: usize = 152;
 
 /// When the tests' records were made.
 pub(super) static RECORD_TIME_MS: LazyLock<i64> = LazyLock::new(|| SystemClock.now().0);

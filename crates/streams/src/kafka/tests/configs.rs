@@ -24,9 +24,17 @@ fn text(text: &'static str) -> StrBytes {
 }
 
 async fn config(client: &mut Client, key: &'static str) -> DescribeConfigsResourceResult {
+    config_of(client, (2, "t"), key).await
+}
+
+async fn config_of(
+    client: &mut Client,
+    (kind, of): (i8, &'static str),
+    key: &'static str,
+) -> DescribeConfigsResourceResult {
     let resource = DescribeConfigsResource::default()
-        .with_resource_type(2)
-        .with_resource_name(text("t"))
+        .with_resource_type(kind)
+        .with_resource_name(text(of))
         .with_configuration_keys(Some(vec![text(key)]));
     let request = DescribeConfigsRequest::default()
         .with_resources(vec![resource])
@@ -88,6 +96,81 @@ async fn settings_are_told_with_where_they_come_from() {
     assert_eq!(alter(&mut client, 2, "t", &copied).await, 0);
     let retention = config(&mut client, "retention.ms").await;
     assert_eq!(retention.value.as_deref(), Some("8"));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn groups_have_settings_that_their_members_are_told() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    let (interval, timeout) = (
+        "consumer.heartbeat.interval.ms",
+        "consumer.session.timeout.ms",
+    );
+    let told = config_of(&mut client, (32, "g"), interval).await;
+    assert_eq!(told.value.as_deref(), Some("5000"));
+    assert_eq!((told.config_source, told.config_type), (5, 3));
+    let synonym = "group.consumer.heartbeat.interval.ms";
+    assert_eq!(told.synonyms[0].name.as_str(), synonym);
+    let changes = [(interval, 0, Some("6000")), (timeout, 0, Some("50000"))];
+    assert_eq!(alter(&mut client, 32, "g", &changes).await, 0);
+    let told = config_of(&mut client, (32, "g"), interval).await;
+    assert_eq!(told.value.as_deref(), Some("6000"));
+    let synonyms: Vec<(&str, i8)> = told.synonyms.iter().map(|s| (&*s.name, s.source)).collect();
+    assert_eq!(synonyms, [(interval, 8), (synonym, 5)]);
+    assert!(told.config_source == 8 && told.documentation.is_some() && !told.read_only);
+    let beat = ConsumerGroupHeartbeatRequest::default()
+        .with_group_id(GroupId(text("g")))
+        .with_member_id(text("m"))
+        .with_rebalance_timeout_ms(30_000)
+        .with_subscribed_topic_names(Some(vec![wire("t")]))
+        .with_topic_partitions(Some(Vec::new()));
+    let answer = client.call(1, &beat).await;
+    assert_eq!(
+        (answer.error_code, answer.heartbeat_interval_ms),
+        (0, 6_000)
+    );
+    for (group, change, code) in [
+        ("g", (interval, 0, Some("50001")), 40),
+        ("g", (interval, 0, Some("4999")), 40),
+        ("g", (interval, 2, Some("1")), 40),
+        ("g", ("share.session.timeout.ms", 0, Some("45000")), 40),
+        ("g", ("retention.ms", 0, Some("45000")), 40),
+        ("", (interval, 0, Some("6000")), 42),
+        ("g", (timeout, 1, None), 0),
+        ("g", ("streams.session.timeout.ms", 1, None), 0),
+    ] {
+        let told = alter(&mut client, 32, group, &[change]).await;
+        assert_eq!(told, code, "{group} {change:?}");
+    }
+    let told = config_of(&mut client, (32, "g"), timeout).await;
+    assert_eq!(told.value.as_deref(), Some("45000"));
+    // What there is to tell settings of.
+    let listed = async |client: &mut Client, version, kinds: &[i8]| {
+        let asked = ListConfigResourcesRequest::default().with_resource_types(kinds.to_vec());
+        let told = client.call(version, &asked).await;
+        let named = told.config_resources.iter();
+        let named = named.map(|of| (of.resource_type, of.resource_name.to_string()));
+        (told.error_code, named.collect::<Vec<_>>())
+    };
+    let [t, one, g] = ["t", "1", "g"].map(str::to_owned);
+    let group = (32, g);
+    assert_eq!(
+        listed(&mut client, 1, &[32]).await,
+        (0, vec![group.clone()])
+    );
+    let all = (0, vec![(2, t), (4, one), group]);
+    assert_eq!(listed(&mut client, 1, &[]).await, all);
+    assert_eq!(listed(&mut client, 1, &[3]).await, (35, vec![]));
+    assert_eq!(listed(&mut client, 0, &[]).await, (0, vec![]));
+    // In Kafka's older way what is not named is taken back.
+    let of_group = alter_configs_request::AlterConfigsResource::default()
+        .with_resource_type(32)
+        .with_resource_name(text("g"));
+    let emptied = AlterConfigsRequest::default().with_resources(vec![of_group]);
+    assert_eq!(client.call(2, &emptied).await.responses[0].error_code, 0);
+    assert_eq!(listed(&mut client, 1, &[32]).await, (0, vec![]));
     server.stop().await;
 }
 

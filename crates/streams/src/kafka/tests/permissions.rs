@@ -351,7 +351,7 @@ async fn transactions(c: &mut Client, api: &str) -> (Vec<i16>, Vec<i16>) {
 }
 
 async fn cluster(c: &mut Client, api: &str) -> (Vec<i16>, Vec<i16>) {
-    const KINDS: [(i8, &str); 2] = [(2, "t"), (4, "1")];
+    const KINDS: [(i8, &str); 3] = [(2, "t"), (32, "g"), (4, "1")];
     match api {
         "DescribeAcls" => one(c, 2, any_acl(), |t| t.error_code, CLUSTER).await,
         "CreateAcls" => one(c, 2, allow(2, "t", 3), |t| t.results[0].error_code, CLUSTER).await,
@@ -368,7 +368,7 @@ async fn cluster(c: &mut Client, api: &str) -> (Vec<i16>, Vec<i16>) {
             let asked = DescribeConfigsRequest::default().with_resources(resources.to_vec());
             let told = c.call(4, &asked).await;
             let codes = told.results.iter().map(|r| r.error_code).collect();
-            (codes, vec![TOPIC, CLUSTER])
+            (codes, vec![TOPIC, GROUP, CLUSTER])
         }
         "AlterConfigs" => {
             let resources = KINDS.map(|(kind, name)| {
@@ -379,7 +379,7 @@ async fn cluster(c: &mut Client, api: &str) -> (Vec<i16>, Vec<i16>) {
             let asked = AlterConfigsRequest::default().with_resources(resources.to_vec());
             let told = c.call(2, &asked).await;
             let codes = told.responses.iter().map(|r| r.error_code).collect();
-            (codes, vec![TOPIC, CLUSTER])
+            (codes, vec![TOPIC, GROUP, CLUSTER])
         }
         "IncrementalAlterConfigs" => {
             let resources = KINDS.map(|(kind, name)| {
@@ -391,7 +391,11 @@ async fn cluster(c: &mut Client, api: &str) -> (Vec<i16>, Vec<i16>) {
                 IncrementalAlterConfigsRequest::default().with_resources(resources.to_vec());
             let told = c.call(1, &asked).await;
             let codes = told.responses.iter().map(|r| r.error_code).collect();
-            (codes, vec![TOPIC, CLUSTER])
+            (codes, vec![TOPIC, GROUP, CLUSTER])
+        }
+        "ListConfigResources" => {
+            let asked = ListConfigResourcesRequest::default();
+            one(c, 1, asked, |t| t.error_code, CLUSTER).await
         }
         "DescribeClientQuotas" => {
             let asked = DescribeClientQuotasRequest::default();

@@ -8,6 +8,10 @@ use base::UnixMillis;
 use bytes::Bytes;
 use kafka_protocol::messages::alter_client_quotas_request::EntryData as QuotaChange;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
+use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
+use kafka_protocol::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig,
+};
 use kafka_protocol::messages::join_group_request::JoinGroupRequestProtocol;
 use kafka_protocol::messages::offset_commit_request::{
     OffsetCommitRequestPartition, OffsetCommitRequestTopic,
@@ -15,10 +19,11 @@ use kafka_protocol::messages::offset_commit_request::{
 use kafka_protocol::messages::{
     AlterClientQuotasRequest, AlterPartitionReassignmentsRequest, ConsumerGroupHeartbeatRequest,
     CreateTopicsRequest, DeleteAclsRequest, DeleteGroupsRequest, DescribeClientQuotasRequest,
-    DescribeClusterRequest, DescribeGroupsRequest, DescribeLogDirsRequest,
-    DescribeUserScramCredentialsRequest, FindCoordinatorRequest, InitProducerIdRequest,
-    JoinGroupRequest, LeaveGroupRequest, ListGroupsRequest, MetadataRequest, OffsetCommitRequest,
-    OffsetFetchRequest, ProduceRequest, SyncGroupRequest, TransactionalId,
+    DescribeClusterRequest, DescribeConfigsRequest, DescribeGroupsRequest, DescribeLogDirsRequest,
+    DescribeUserScramCredentialsRequest, FindCoordinatorRequest, IncrementalAlterConfigsRequest,
+    InitProducerIdRequest, JoinGroupRequest, LeaveGroupRequest, ListConfigResourcesRequest,
+    ListGroupsRequest, MetadataRequest, OffsetCommitRequest, OffsetFetchRequest, ProduceRequest,
+    SyncGroupRequest, TransactionalId,
 };
 use kafka_protocol::protocol::StrBytes;
 use serde_json::{Value, json};
@@ -204,6 +209,19 @@ async fn coded(client: &mut Client, id: &'static str) -> Vec<(&'static str, i16)
         .call(7, &OffsetFetchRequest::default().with_group_id(group(id)))
         .await;
     let delete = DeleteGroupsRequest::default().with_groups_names(vec![group(id)]);
+    let resource = DescribeConfigsResource::default()
+        .with_resource_type(32)
+        .with_resource_name(text(id))
+        .with_configuration_keys(None);
+    let told = DescribeConfigsRequest::default().with_resources(vec![resource]);
+    let change = AlterableConfig::default()
+        .with_name(text("consumer.heartbeat.interval.ms"))
+        .with_value(Some(text("6000")));
+    let resource = AlterConfigsResource::default()
+        .with_resource_type(32)
+        .with_resource_name(text(id))
+        .with_configs(vec![change]);
+    let changed = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
     let producer = InitProducerIdRequest::default()
         .with_transactional_id(Some(TransactionalId(text(id))))
         .with_transaction_timeout_ms(10_000);
@@ -222,6 +240,14 @@ async fn coded(client: &mut Client, id: &'static str) -> Vec<(&'static str, i16)
         (
             "DeleteGroups",
             client.call(2, &delete).await.results[0].error_code,
+        ),
+        (
+            "DescribeConfigs",
+            client.call(4, &told).await.results[0].error_code,
+        ),
+        (
+            "IncrementalAlterConfigs",
+            client.call(1, &changed).await.responses[0].error_code,
         ),
         ("InitProducerId", client.call(4, &producer).await.error_code),
     ]
@@ -249,6 +275,15 @@ async fn listed(client: &mut Client) -> Vec<String> {
         .collect();
     names.sort();
     names
+}
+
+/// The groups that have settings.
+async fn configured(client: &mut Client) -> Vec<String> {
+    let asked = ListConfigResourcesRequest::default().with_resource_types(vec![32]);
+    let told = client.call(1, &asked).await;
+    assert_eq!(told.error_code, 0);
+    let named = told.config_resources.into_iter();
+    named.map(|of| of.resource_name.to_string()).collect()
 }
 
 #[tokio::test]
@@ -280,6 +315,10 @@ async fn groups_and_transactional_ids_with_a_tenants_name_are_its_own() {
         );
         for (api, code) in coded(&mut bob, "beta-writer").await {
             assert!(![30, 53].contains(&code), "{api}: {code}");
+        }
+        // It has settings now, of which the other tenant does not hear.
+        for (client, expected) in [(&mut ann, &[][..]), (&mut bob, &["beta-writer"])] {
+            assert_eq!(configured(client).await, expected);
         }
         // What was named is kept, what a list leaves out is not.
         let kept = access.tenants().of(&"acme".parse().unwrap()).refusals();

@@ -158,6 +158,44 @@ async fn answers_come_in_the_order_of_the_requests_and_acks_0_gets_none() {
 }
 
 #[tokio::test]
+async fn answers_that_are_ready_leave_together() {
+    let server = Server::start().await;
+    let (mut client, mut other) = (
+        Client::connect(&server).await,
+        Client::connect(&server).await,
+    );
+    for topic in ["t", "u"] {
+        other.call(9, &metadata(topic)).await;
+    }
+    // In front of all a fetch that waits.
+    let fetching = client.send(11, &fetch("t", 0, 60_000, 1 << 20)).await;
+    let mut behind = Vec::new();
+    for _ in 0..10 {
+        client.send(0, &ApiVersionsRequest::default()).await;
+        behind.push(client.send(9, &produce("u", 0, -1, batch(&["x"]))).await);
+    }
+    // What is behind it is all there when the last batch can be read.
+    loop {
+        let asked = fetch("u", 9, 60_000, 1 << 20);
+        let (code, records) = fetched(&other.call(11, &asked).await);
+        if code == 0 && !records.is_empty() {
+            break;
+        }
+    }
+    let before = client.data_segments();
+    other.call(9, &produce("t", 0, -1, batch(&["news"]))).await;
+    let (received, answer) = client.receive::<FetchRequest>(11).await;
+    assert!(received == fetching && !fetched(&answer).1.is_empty());
+    for sent in behind {
+        let (received, _) = client.receive::<ApiVersionsRequest>(0).await;
+        assert_eq!(received, sent - 1);
+        assert_eq!(client.receive::<ProduceRequest>(9).await.0, sent);
+    }
+    assert_eq!(client.data_segments() - before, 1);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn a_long_poll_is_woken_by_an_append_and_else_ends_in_time() {
     let server = Server::start().await;
     let (mut reader, mut writer) = (
