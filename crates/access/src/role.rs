@@ -492,6 +492,7 @@ mod tests {
             "User:ann": "operator:edge, viewer",
             "User:acme/*": ["designer:north"],
             "group:admins": ["administrator"],
+            "group:librarians": ["importer:acme"],
         }))
         .unwrap();
         let of = |name: &str, groups: &[&str]| -> Vec<String> {
@@ -507,6 +508,7 @@ mod tests {
             of("acme/bob", &["admins"]),
             ["designer:north", "administrator"]
         );
+        assert_eq!(of("acme/eve", &["librarians"])[1..], ["importer:acme"]);
         assert_eq!(of("eve", &["User:ann", "others"]), [""; 0]);
         for bad in [
             serde_json::json!({"ann": "viewer"}),
