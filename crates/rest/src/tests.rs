@@ -426,6 +426,21 @@ async fn a_body_above_the_bound_is_413_whether_its_length_is_told_or_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_new_topic_of_version_3_says_where_it_is() {
+    let proxy = Proxy::open(RestConfig::default());
+    let id = proxy.store.cluster().await.unwrap().id;
+    let at = format!("/v3/clusters/{id}/topics");
+    let request = Request::post(&at).header("Content-Type", "application/json");
+    let request = request.header("Host", "proxy:8082");
+    let body = Body::from(r#"{"topic_name":"t","partitions_count":1}"#);
+    let request = request.body(body).unwrap();
+    let response = proxy.router.clone().oneshot(request).await.unwrap();
+    assert_eq!(response.status(), 201);
+    let location = response.headers()["location"].to_str().unwrap();
+    assert_eq!(location, format!("http://proxy:8082{at}/t"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn hostile_json_is_refused_without_harm() {
     let proxy = Proxy::open(RestConfig::default());
     proxy.create("t", 1).await;

@@ -1,6 +1,8 @@
 //! The calls on consumer instances, as kafka-rest documents them for version 2; version 1 shares
 //! creation, deletion and commits, and has the rest in [`super::v1`].
 
+use std::collections::BTreeMap;
+
 use axum::http::{HeaderMap, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
@@ -140,18 +142,26 @@ pub(crate) async fn subscription(
     AnswerType(media): AnswerType,
     Found(instance): Found,
 ) -> Result<Response, RestError> {
-    let reader = instance.reader().await?;
+    let mut reader = instance.reader().await?;
     let topics: Vec<&str> = match &reader.interest {
         Interest::Topics(topics) | Interest::Pattern { topics, .. } => {
             topics.iter().map(TopicName::display).collect()
         }
         Interest::Nothing | Interest::Partitions => Vec::new(),
     };
-    Ok(answer::json(
-        StatusCode::OK,
-        media,
-        &json!({"topics": topics}),
-    ))
+    let mut body = json!({"topics": topics});
+    // Strimzi's bridge tells here what is assigned, too: of each topic the numbers.
+    if instance.config.commits_next {
+        let mut assigned: BTreeMap<String, Vec<i32>> = BTreeMap::new();
+        for (topic, partition) in reader.consumer()?.assignment() {
+            let of_topic = assigned.entry(topic.display().to_owned()).or_default();
+            of_topic.push(partition);
+        }
+        let partitions = assigned.into_iter();
+        let partitions = partitions.map(|(topic, numbers)| json!({topic: numbers}));
+        body["partitions"] = partitions.collect();
+    }
+    Ok(answer::json(StatusCode::OK, media, &body))
 }
 
 /// `DELETE …/subscription`: gives up assigned partitions too, as Kafka's unsubscribe does.

@@ -48,7 +48,16 @@ pub(crate) struct ReadLimits {
 pub(crate) struct Shape {
     pub topic: bool,
     pub timestamp: bool,
-    pub headers: bool,
+    pub headers: Headers,
+}
+
+/// Which records' headers are told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Headers {
+    None,
+    /// Those of records that have some.
+    WhereThere,
+    All,
 }
 
 impl Shape {
@@ -56,16 +65,19 @@ impl Shape {
     pub const USUAL: Shape = Shape {
         topic: true,
         timestamp: false,
-        headers: false,
+        headers: Headers::None,
     };
 
-    /// The usual and what `include` asks for.
-    fn with(include: Option<&str>) -> Result<Shape, RestError> {
+    /// The usual and what `include` asks for. Strimzi's bridge tells the headers that records have.
+    fn with(include: Option<&str>, is_strimzis: bool) -> Result<Shape, RestError> {
         let mut shape = Shape::USUAL;
+        if is_strimzis {
+            shape.headers = Headers::WhereThere;
+        }
         for word in include.into_iter().flat_map(|text| text.split(',')) {
             match word.trim() {
                 "timestamp" => shape.timestamp = true,
-                "headers" => shape.headers = true,
+                "headers" => shape.headers = Headers::All,
                 _ => {
                     let text = "include is headers, timestamp or headers,timestamp";
                     return Err(RestError::BadRequest(text.to_owned()));
@@ -84,7 +96,7 @@ pub(crate) async fn records(
     asked: ReadLimits,
     mark: Option<Uuid>,
 ) -> Result<(Vec<u8>, Option<Share>), RestError> {
-    let shape = Shape::with(asked.include.as_deref())?;
+    let shape = Shape::with(asked.include.as_deref(), instance.config.commits_next)?;
     let default_wait = shared.config.consumer_request_timeout.0;
     let wait = match asked.timeout.map(u64::try_from) {
         Some(Ok(ms)) => Duration::from_millis(ms),
@@ -333,7 +345,12 @@ fn encoded(
         if shape.timestamp {
             out.extend_from_slice(format!(",\"timestamp\":{}", record.timestamp.0).as_bytes());
         }
-        if shape.headers {
+        let are_told = match shape.headers {
+            Headers::None => false,
+            Headers::WhereThere => !record.headers.is_empty(),
+            Headers::All => true,
+        };
+        if are_told {
             out.extend_from_slice(b",\"headers\":");
             out.extend_from_slice(headers(record).as_bytes());
         }

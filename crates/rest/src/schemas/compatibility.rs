@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::format::ParsedSchema;
+use super::format::{ParsedSchema, Policy};
 
 /// What a subject's next schema has to be to the ones before.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -93,7 +93,12 @@ impl Level {
 
 /// Why `new` may not follow `earlier`, which is in the order of versions: the reasons of the newest
 /// version that it does not fit. Empty when it may.
-pub(super) fn reasons(level: Level, new: &ParsedSchema, earlier: &[Earlier]) -> Vec<String> {
+pub(super) fn reasons(
+    level: Level,
+    policy: Policy,
+    new: &ParsedSchema,
+    earlier: &[Earlier],
+) -> Vec<String> {
     let rule = level.rule();
     let count = if rule.is_transitive { earlier.len() } else { 1 };
     for old in earlier.iter().rev().take(count) {
@@ -105,10 +110,10 @@ pub(super) fn reasons(level: Level, new: &ParsedSchema, earlier: &[Earlier]) -> 
             reasons.push("the schemas are of different types".to_owned());
         } else {
             if rule.reads_old {
-                reasons.extend(ParsedSchema::incompatibilities(new, &old.schema));
+                reasons.extend(ParsedSchema::incompatibilities(new, &old.schema, policy));
             }
             if rule.is_read_by_old {
-                reasons.extend(ParsedSchema::incompatibilities(&old.schema, new));
+                reasons.extend(ParsedSchema::incompatibilities(&old.schema, new, policy));
             }
         }
         if !reasons.is_empty() {

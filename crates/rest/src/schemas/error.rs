@@ -107,6 +107,9 @@ pub enum SchemaError {
         /// The id that was sent.
         given: i32,
     },
+    /// A rule set that serializers could not follow.
+    #[error("rules are not valid: {0}")]
+    InvalidRules(String),
     /// A name that no subject has.
     #[error("'{0}' is no subject's name")]
     InvalidSubject(String),
@@ -170,6 +173,7 @@ impl SchemaError {
             SchemaError::OtherId { .. } => 42207,
             SchemaError::InvalidSubject(_) => 42208,
             SchemaError::TooLarge(_) => 42209,
+            SchemaError::InvalidRules(_) => 42210,
             SchemaError::InvalidEntity(_) => 422,
             SchemaError::BadRequest(_) => 400,
             SchemaError::NotAllowed(_) | SchemaError::Store(StreamsError::NotAllowed { .. }) => {

@@ -21,6 +21,9 @@ pub(super) const SUBJECT_BYTES_MAX: usize = 1_024;
 /// References of one schema, and of all schemas that it rests on: more is a mistake, not a use.
 pub(super) const REFERENCES_MAX: usize = 1_000;
 
+/// Records, fields and tags that are named with one schema: each is looked for in the whole of it.
+pub(super) const TAGS_MAX: usize = 1_000;
+
 /// Parsed schemas that are kept; the least wanted go first. A parsed schema takes some multiple of
 /// its text.
 pub(super) const PARSED_MAX: usize = 1_000;

@@ -6,9 +6,10 @@
 //! processes write (`state.rs`); a schema that its subject's compatibility does not allow is never
 //! registered; everything held has a bound in `limits.rs`.
 //!
-//! Left out: rules and metadata are kept and told, not followed; no forwarding between processes is
+//! Left out: rules are kept and told, and followed by serializers; no forwarding between processes is
 //! needed, as each of them writes for itself.
 
+mod around;
 mod compatibility;
 mod config;
 mod deleting;

@@ -10,6 +10,7 @@ use super::error::SchemaError;
 use super::format::{NamedSource, ParsedSchema, SchemaFault, SchemaSource, SchemaType};
 use super::limits::{PARSED_BYTES_MAX, PARSED_MAX, REFERENCES_MAX};
 use super::record::Reference;
+use super::registering::Tags;
 use super::state::{Content, Schema, State, resolved};
 
 /// Parsed schemas by context and id; those that came first go first.
@@ -92,6 +93,34 @@ impl SchemaRegistry {
 /// Reads a schema.
 pub(super) async fn parse(source: SchemaSource) -> Result<Arc<ParsedSchema>, SchemaError> {
     aside(move || ParsedSchema::parse(&source).map(Arc::new)).await
+}
+
+/// A schema with other tags: with those of an earlier text, and then as they were asked to change.
+pub(super) async fn retagged(
+    parsed: &Arc<ParsedSchema>,
+    earlier: Option<Arc<Content>>,
+    tags: &Tags,
+    references: Vec<NamedSource>,
+) -> Result<Arc<ParsedSchema>, SchemaError> {
+    let (mut parsed, tags) = (Arc::clone(parsed), tags.clone());
+    aside(move || {
+        let kind = parsed.kind();
+        let again = |text: String| {
+            ParsedSchema::parse(&SchemaSource {
+                kind,
+                text: text.into(),
+                references: references.clone(),
+            })
+        };
+        if let Some(earlier) = earlier {
+            parsed = Arc::new(again(parsed.with_tags_of(&earlier.text)?)?);
+        }
+        if tags.are_changed() {
+            parsed = Arc::new(again(parsed.tagged(&tags.added, &tags.removed)?)?);
+        }
+        Ok(parsed)
+    })
+    .await
 }
 
 /// Refuses a schema that cannot be a new one.

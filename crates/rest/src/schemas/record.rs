@@ -9,8 +9,13 @@
 //!                                                                   "schema","deleted"}; none: gone
 //! {"keytype":"CONFIG","subject":S or null,"magic":0}               {"compatibilityLevel"?,
 //!                                                                   "normalize"?, "alias"?,
-//!                                                                   "compatibilityGroup"?}, and what
-//!                                                                   others set; none: not set
+//!                                                                   "compatibilityGroup"?,
+//!                                                                   "compatibilityPolicy"?,
+//!                                                                   "validateFields"?,
+//!                                                                   "validateNewSchemas"?,
+//!                                                                   "defaultMetadata"?, "overrideMetadata"?,
+//!                                                                   "defaultRuleSet"?, "overrideRuleSet"?},
+//!                                                                   and what others set; none: not set
 //! {"keytype":"MODE","subject":S or null,"magic":0}                 {"mode"}; none: not set
 //! {"keytype":"DELETE_SUBJECT","subject":S,"magic":0}               {"subject","version"}: versions
 //!                                                                   up to this one are soft-deleted
@@ -124,6 +129,25 @@ pub(super) struct ConfigValue {
     /// A property of metadata: only versions that have it alike are compared.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub compatibility_group: Option<String>,
+    /// How JSON Schemas are compared; others may have set more policies than are followed here.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub compatibility_policy: Option<String>,
+    /// Whether fields are held against those that metadata reserve.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validate_fields: Option<bool>,
+    /// Whether a new schema's defaults must fit, which they must unless somebody said otherwise.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub validate_new_schemas: Option<bool>,
+    /// What new schemas have where they bring nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_metadata: Option<Map<String, Value>>,
+    /// What new schemas have whatever they bring.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub override_metadata: Option<Map<String, Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub default_rule_set: Option<Map<String, Value>>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub override_rule_set: Option<Map<String, Value>>,
     /// What others set, which is kept and not followed.
     #[serde(flatten)]
     pub other: Map<String, Value>,

@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use serde_json::{Map, Value};
 
+use super::around::{Reserved, check_rules};
 use super::compatibility::{Earlier, Level, reasons};
 use super::error::SchemaError;
-use super::format::{ParsedSchema, SchemaType};
+use super::format::{EntityTags, ParsedSchema, Policy, SchemaType};
 use super::limits::{SCHEMA_BYTES_MAX, TEXTS_BYTES_MAX, TRIES_MAX, VERSIONS_MAX};
-use super::parsed::{check_new, parse, source};
+use super::parsed::{check_new, parse, retagged, source};
 use super::record::{Entry, Expected, Mode, Reference};
 use super::state::{
     Content, Schema, State, Versions, last_live, next_version, object_text, resolved,
@@ -28,10 +29,21 @@ pub(super) struct NewSchema {
     pub metadata: Option<Map<String, Value>>,
     /// The same.
     pub rule_set: Option<Map<String, Value>>,
+    /// Changes of tags within the text.
+    pub tags: Tags,
     /// For imports alone.
     pub id: Option<i32>,
     /// The same; elsewhere it may only say what would come anyway.
     pub version: Option<i32>,
+}
+
+/// Changes of the tags of records and fields, in the order in which they are made.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Tags {
+    /// Whether those of the last version are taken over.
+    pub are_taken_over: bool,
+    pub added: Vec<EntityTags>,
+    pub removed: Vec<EntityTags>,
 }
 
 /// A schema that was read, and the form in which it is kept.
@@ -45,6 +57,8 @@ pub(super) struct Prepared {
 pub(super) struct Registered {
     pub id: i32,
     pub schema: Arc<ParsedSchema>,
+    /// The version with what is around it, where that is not just as it came.
+    pub version: Option<(i32, Content)>,
 }
 
 /// Versions of a subject, each with its number.
@@ -52,15 +66,38 @@ type Numbered = Vec<(i32, Arc<Schema>)>;
 
 /// What is to be done for a registration.
 enum Plan {
-    /// Nothing: it has this id already.
-    Done(i32),
-    /// To write a version, when it fits these.
+    /// Nothing: it has this id and version already.
+    Done {
+        content: Content,
+        id: i32,
+        version: i32,
+    },
+    /// To write a version, when it is as asked; what is imported may be anything.
     Write {
         content: Content,
         id: i32,
         version: i32,
-        held_against: Option<(Level, Numbered)>,
+        asked: Option<Asked>,
     },
+}
+
+/// What is asked of a new version.
+struct Asked {
+    level: Level,
+    policy: Policy,
+    /// Those that it must fit, in their order.
+    earlier: Numbered,
+    /// None where fields are not looked at.
+    reserved: Option<Reserved>,
+    /// Whether its defaults must fit.
+    is_valid: bool,
+}
+
+impl Tags {
+    /// Whether anything was asked to be changed.
+    pub fn are_changed(&self) -> bool {
+        !self.added.is_empty() || !self.removed.is_empty()
+    }
 }
 
 impl NewSchema {
@@ -72,39 +109,29 @@ impl NewSchema {
             references: Vec::new(),
             metadata: None,
             rule_set: None,
+            tags: Tags::default(),
             id: None,
             version: None,
         }
     }
 
-    /// Takes the text of a subject's last version where only what is around it was sent.
-    fn complete(&mut self, state: &State, subject: &str) {
+    /// Takes the text of a subject's last version where only what is around or within it was sent;
+    /// says whether it did.
+    fn complete(&mut self, state: &State, subject: &str) -> bool {
         let is_around = self.metadata.is_some() || self.rule_set.is_some();
         let is_import = state.mode_of(Some(subject)) == Mode::Import;
-        if self.text.is_some() || !is_around || is_import {
-            return;
+        let is_sent = is_around || self.tags.are_changed();
+        if self.text.is_some() || !is_sent || is_import {
+            return false;
         }
         if let Some((_, last)) = state.versions(subject).and_then(last_live) {
             let content = &last.schema.content;
             self.kind = content.kind;
             self.text = Some(content.text.to_string());
             self.references.clone_from(&content.references);
+            return true;
         }
-    }
-
-    /// The content with what was not sent as the last version has it.
-    fn inherited(&self, content: &Content, versions: Option<&Versions>) -> Content {
-        let mut inherited = content.clone();
-        if let Some((_, last)) = versions.and_then(last_live) {
-            let last = &last.schema.content;
-            if self.metadata.is_none() {
-                inherited.metadata.clone_from(&last.metadata);
-            }
-            if self.rule_set.is_none() {
-                inherited.rule_set.clone_from(&last.rule_set);
-            }
-        }
-        inherited
+        false
     }
 }
 
@@ -123,7 +150,10 @@ impl SchemaRegistry {
         if text.len() > SCHEMA_BYTES_MAX {
             return Err(SchemaError::TooLarge(text.len()));
         }
-        let (source, normalize) = {
+        if let Some(rule_set) = &new.rule_set {
+            check_rules(rule_set)?;
+        }
+        let (source, normalize, earlier) = {
             let state = self.log.state();
             let context = context_of(subject);
             let mut references = std::mem::take(&mut new.references);
@@ -143,9 +173,17 @@ impl SchemaRegistry {
             };
             let source = source(&state, context, &content)?;
             new.references = content.references;
-            (source, normalize || state.normalizes(subject))
+            let last = state.versions(subject).and_then(last_live);
+            let last = last.map(|(_, version)| version.schema.content.clone());
+            let last = last.filter(|last| new.tags.are_taken_over && last.kind == new.kind);
+            (source, normalize || state.normalizes(subject), last)
         };
-        let parsed = parse(source).await?;
+        let is_retagged = earlier.is_some() || new.tags.are_changed();
+        let references = is_retagged.then(|| source.references.clone());
+        let mut parsed = parse(source).await?;
+        if let Some(references) = references {
+            parsed = retagged(&parsed, earlier, &new.tags, references).await?;
+        }
         let mut references = std::mem::take(&mut new.references);
         let text: Arc<str> = match normalize {
             true => {
@@ -175,26 +213,35 @@ impl SchemaRegistry {
         mut new: NewSchema,
         normalize: bool,
     ) -> Result<Registered, SchemaError> {
-        new.complete(&self.log.state(), subject);
+        let is_completed = new.complete(&self.log.state(), subject) || new.tags.are_changed();
         let Prepared { content, parsed } = self.prepare(subject, &mut new, normalize).await?;
         let _turn = self.writing.lock().await;
         for _ in 0..TRIES_MAX {
             let plan = self.plan(&self.log.state(), subject, &content, &new)?;
-            let (content, id, version, held_against) = match plan {
-                Plan::Done(id) => return Ok(Registered { id, schema: parsed }),
+            let registered = |id, version, content: Content| {
+                let is_told =
+                    is_completed || content.metadata.is_some() || content.rule_set.is_some();
+                Registered {
+                    id,
+                    schema: parsed.clone(),
+                    version: (is_told && new.id.is_none()).then_some((version, content)),
+                }
+            };
+            let (content, id, version, asked) = match plan {
+                Plan::Done {
+                    content,
+                    id,
+                    version,
+                } => return Ok(registered(id, version, content)),
                 Plan::Write {
                     content,
                     id,
                     version,
-                    held_against,
-                } => (content, id, version, held_against),
+                    asked,
+                } => (content, id, version, asked),
             };
-            // What is imported was taken elsewhere.
-            if new.id.is_none() {
-                check_new(&parsed).await?;
-            }
-            if let Some((level, earlier)) = held_against {
-                let reasons = self.reasons(level, &parsed, earlier).await?;
+            if let Some(asked) = asked {
+                let reasons = self.reasons(asked, &parsed).await?;
                 if !reasons.is_empty() {
                     let subject = subject.to_owned();
                     return Err(SchemaError::Incompatible { subject, reasons });
@@ -205,7 +252,7 @@ impl SchemaRegistry {
             let entry = Entry::schema(&value, Expected::Nothing);
             if self.log.write(vec![entry]).await? {
                 metrics::counter!("thalweg_schemas_registered_total").increment(1);
-                return Ok(Registered { id, schema: parsed });
+                return Ok(registered(id, version, content));
             }
         }
         Err(SchemaError::Contended(TRIES_MAX))
@@ -223,18 +270,26 @@ impl SchemaRegistry {
         let versions = state.versions(subject);
         let mode = state.mode_of(Some(subject));
         let is_import = mode == Mode::Import;
+        let look = |content: &Content| found_content(versions?, content, false);
+        let around = state.around_of(subject);
         let mut content = content.clone();
-        let mut found = versions.and_then(|versions| found_content(versions, &content, false));
+        // With something to lay over it, what came counts for nothing by itself.
+        let as_it_came = is_import || around.is_empty();
+        let mut found = as_it_came.then(|| look(&content)).flatten();
         if found.is_none() && !is_import {
-            content = new.inherited(&content, versions);
-            found = versions.and_then(|versions| found_content(versions, &content, false));
+            content = around.complete(new, &content, versions);
+            found = look(&content);
         }
         if let Some((version, id)) = found
             && new.version.is_none_or(|given| given == version)
         {
             return match new.id {
                 Some(given) if given != id => Err(SchemaError::OtherId { found: id, given }),
-                _ => Ok(Plan::Done(id)),
+                _ => Ok(Plan::Done {
+                    content,
+                    id,
+                    version,
+                }),
             };
         }
         check_mode(subject, mode, new)?;
@@ -246,7 +301,7 @@ impl SchemaRegistry {
         let next = next_version(versions);
         let version = new.version.unwrap_or(next);
         if !is_import {
-            content.tell_version(version);
+            content.tell_version(version, new.tags.are_changed());
         }
         let id = match (new.id, state.id_of(context, &content)) {
             (Some(given), Some(found)) if given != found => {
@@ -266,37 +321,83 @@ impl SchemaRegistry {
             );
             return Err(SchemaError::NotPermitted(text));
         }
-        let level = state.level_of(Some(subject), self.config.compatibility);
-        let held_against = match is_import || level == Level::None {
+        let asked = match is_import {
             true => None,
-            false => {
-                let group = state.group_of(Some(subject));
-                Some((level, earlier(versions, level, group.as_deref(), &content)))
-            }
+            false => Some(self.asked(state, subject, &content, None)),
         };
         Ok(Plan::Write {
             content,
             id,
             version,
-            held_against,
+            asked,
         })
     }
 
-    /// Why a schema does not fit earlier ones.
+    /// What is asked of a new version of a subject, compared with those that its compatibility is
+    /// about or with `against`.
+    fn asked(
+        &self,
+        state: &State,
+        subject: &str,
+        content: &Content,
+        against: Option<Numbered>,
+    ) -> Asked {
+        let versions = state.versions(subject);
+        let level = state.level_of(Some(subject), self.config.compatibility);
+        let group = state.group_of(Some(subject));
+        let earlier = match against {
+            None => earlier(versions, level, group.as_deref(), content),
+            Some(mut against) => {
+                against.retain(|(_, old)| are_alike(group.as_deref(), content, &old.content));
+                against
+            }
+        };
+        let validates = state.validates_fields(subject);
+        Asked {
+            level,
+            policy: state.policy_of(subject),
+            earlier,
+            reserved: validates.then(|| Reserved::of(content, versions)),
+            is_valid: state.validates_new(subject),
+        }
+    }
+
+    /// Why a schema may not be a new version.
+    ///
+    /// # Errors
+    /// It cannot be one anywhere.
     async fn reasons(
         &self,
-        level: Level,
+        asked: Asked,
         new: &Arc<ParsedSchema>,
-        earlier: Numbered,
     ) -> Result<Vec<String>, SchemaError> {
-        let mut parsed = Vec::with_capacity(earlier.len());
-        for (version, schema) in earlier {
-            let schema = self.parse(&schema).await?;
-            parsed.push(Earlier { version, schema });
+        if asked.is_valid {
+            check_new(new).await?;
+        }
+        let mut found = Vec::new();
+        if let Some(reserved) = &asked.reserved {
+            let mut names = new.field_names().into_iter();
+            if let Some(name) = names.find(|name| name.starts_with(OWN_FIELD)) {
+                let shown: String = name.chars().take(FIELD_SHOWN).collect();
+                let text = format!("the field '{shown}' begins with {OWN_FIELD}");
+                return Err(SchemaError::InvalidSchema(text));
+            }
+            found = reserved.reasons(new);
+        }
+        let mut parsed = Vec::new();
+        if asked.level != Level::None {
+            for (version, schema) in asked.earlier {
+                let schema = self.parse(&schema).await?;
+                parsed.push(Earlier { version, schema });
+            }
         }
         let new = new.clone();
-        let found = tokio::task::spawn_blocking(move || reasons(level, &new, &parsed)).await;
-        found.map_err(|_| SchemaError::InvalidSchema("comparing it broke off".to_owned()))
+        let (level, policy) = (asked.level, asked.policy);
+        let compared =
+            tokio::task::spawn_blocking(move || reasons(level, policy, &new, &parsed)).await;
+        let broken = |_| SchemaError::InvalidSchema("comparing it broke off".to_owned());
+        found.extend(compared.map_err(broken)?);
+        Ok(found)
     }
 
     /// Why a schema may not follow a version of a subject, or those that its compatibility is
@@ -308,7 +409,7 @@ impl SchemaRegistry {
         against: Option<AskedVersion>,
         normalize: bool,
     ) -> Result<Vec<String>, SchemaError> {
-        let asked = match against {
+        let against = match against {
             None => None,
             Some(asked) => match found_version(&self.log.state(), subject, asked, false) {
                 Ok((number, version)) => Some(vec![(number, version.schema)]),
@@ -319,23 +420,13 @@ impl SchemaRegistry {
             },
         };
         let Prepared { content, parsed } = self.prepare(subject, &mut new, normalize).await?;
-        check_new(&parsed).await?;
-        let (level, earlier) = {
+        let asked = {
             let state = self.log.state();
-            let level = state.level_of(Some(subject), self.config.compatibility);
-            let group = state.group_of(Some(subject));
-            let versions = state.versions(subject);
-            let content = new.inherited(&content, versions);
-            let earlier = match asked {
-                None => earlier(versions, level, group.as_deref(), &content),
-                Some(mut asked) => {
-                    asked.retain(|(_, old)| are_alike(group.as_deref(), &content, &old.content));
-                    asked
-                }
-            };
-            (level, earlier)
+            let around = state.around_of(subject);
+            let content = around.complete(&new, &content, state.versions(subject));
+            self.asked(&state, subject, &content, against)
         };
-        self.reasons(level, &parsed, earlier).await
+        self.reasons(asked, &parsed).await
     }
 
     /// The version and id under which a subject has a schema.
@@ -352,7 +443,8 @@ impl SchemaRegistry {
         let content = prepared?.content;
         let versions = state.versions(subject);
         let look = |content: &Content| found_content(versions?, content, with_deleted);
-        let found = look(&content).or_else(|| look(&new.inherited(&content, versions)));
+        let completed = || state.around_of(subject).complete(&new, &content, versions);
+        let found = look(&content).or_else(|| look(&completed()));
         let (number, _) = found.ok_or_else(|| {
             SchemaError::SchemaNotFound(format!("subject '{subject}' has no version of it"))
         })?;
@@ -411,6 +503,12 @@ fn earlier(
 fn are_alike(group: Option<&str>, new: &Content, old: &Content) -> bool {
     group.is_none_or(|group| new.property(group) == old.property(group))
 }
+
+/// How names of fields begin that are the registry's own, where fields are looked at.
+const OWN_FIELD: &str = "$$";
+
+/// How much of such a name is repeated, in characters.
+const FIELD_SHOWN: usize = 100;
 
 /// A reference's version that stands for the last one.
 const LAST: i32 = -1;

@@ -1,37 +1,101 @@
 //! Compatibilities and modes: those of subjects, of contexts, and of all.
+//!
+//! What is not set for a subject is what its context has, and then what all have: `None` here, and
+//! beside it what is set for [`GLOBAL_CONTEXT`], which is looked at first where another context than
+//! the default one is. Each setting is looked for on its own.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
 
 use super::SchemaRegistry;
+use super::around::Around;
 use super::compatibility::Level;
 use super::error::SchemaError;
+use super::format::Policy;
+use super::limits::SCHEMA_BYTES_MAX;
 use super::record::{ConfigValue, Entry, Mode};
 use super::state::{State, last_live, resolved};
-use super::subject::{DEFAULT_CONTEXT, context_of, parts, qualified};
+use super::subject::{DEFAULT_CONTEXT, GLOBAL_CONTEXT, context_of, parts, qualified};
+
+/// A change of what is set: what is not named stays, and what is named as nothing is taken back, as are
+/// an empty alias and group. It is answered as what it sets.
+#[derive(Debug, Default, PartialEq, Serialize)]
+#[serde(rename_all = "camelCase")]
+pub(super) struct ConfigChange {
+    #[serde(rename = "compatibility", skip_serializing_if = "sets_nothing")]
+    pub compatibility_level: Option<Option<Level>>,
+    #[serde(skip_serializing_if = "sets_nothing")]
+    pub normalize: Option<Option<bool>>,
+    #[serde(skip_serializing_if = "sets_nothing")]
+    pub alias: Option<Option<String>>,
+    #[serde(skip_serializing_if = "sets_nothing")]
+    pub compatibility_group: Option<Option<String>>,
+    #[serde(skip_serializing_if = "sets_nothing")]
+    pub compatibility_policy: Option<Option<String>>,
+    #[serde(skip_serializing_if = "sets_nothing")]
+    pub validate_fields: Option<Option<bool>>,
+    #[serde(skip_serializing_if = "sets_nothing")]
+    pub validate_new_schemas: Option<Option<bool>>,
+    #[serde(skip_serializing_if = "sets_nothing")]
+    pub default_metadata: Option<Option<Map<String, Value>>>,
+    #[serde(skip_serializing_if = "sets_nothing")]
+    pub override_metadata: Option<Option<Map<String, Value>>>,
+    #[serde(skip_serializing_if = "sets_nothing")]
+    pub default_rule_set: Option<Option<Map<String, Value>>>,
+    #[serde(skip_serializing_if = "sets_nothing")]
+    pub override_rule_set: Option<Option<Map<String, Value>>>,
+}
+
+impl ConfigChange {
+    /// What is set afterwards.
+    fn of(self, now: ConfigValue) -> ConfigValue {
+        let is_named = |text: &String| !text.is_empty();
+        let group = self.compatibility_group.unwrap_or(now.compatibility_group);
+        ConfigValue {
+            compatibility_level: self.compatibility_level.unwrap_or(now.compatibility_level),
+            normalize: self.normalize.unwrap_or(now.normalize),
+            alias: self.alias.unwrap_or(now.alias).filter(is_named),
+            compatibility_group: group.filter(is_named),
+            compatibility_policy: self
+                .compatibility_policy
+                .unwrap_or(now.compatibility_policy),
+            validate_fields: self.validate_fields.unwrap_or(now.validate_fields),
+            validate_new_schemas: self
+                .validate_new_schemas
+                .unwrap_or(now.validate_new_schemas),
+            default_metadata: self.default_metadata.unwrap_or(now.default_metadata),
+            override_metadata: self.override_metadata.unwrap_or(now.override_metadata),
+            default_rule_set: self.default_rule_set.unwrap_or(now.default_rule_set),
+            override_rule_set: self.override_rule_set.unwrap_or(now.override_rule_set),
+            other: now.other,
+        }
+    }
+}
+
+fn sets_nothing<T>(part: &Option<Option<T>>) -> bool {
+    !matches!(part, Some(Some(_)))
+}
 
 impl SchemaRegistry {
-    /// Changes what is set for a subject, or for all: what is not named stays.
+    /// Changes what is set for a subject, or for all.
     pub(super) async fn set_config(
         &self,
         subject: Option<&str>,
-        change: ConfigValue,
+        change: ConfigChange,
     ) -> Result<(), SchemaError> {
         let _turn = self.writing.lock().await;
         let merged = {
             let state = self.log.state();
             check_writable(&state, subject)?;
-            let now = state.config(subject).cloned().unwrap_or_default();
-            let named = |text: &String| !text.is_empty();
-            ConfigValue {
-                compatibility_level: change.compatibility_level.or(now.compatibility_level),
-                normalize: change.normalize.or(now.normalize),
-                alias: change.alias.or(now.alias).filter(named),
-                compatibility_group: change
-                    .compatibility_group
-                    .or(now.compatibility_group)
-                    .filter(named),
-                other: now.other,
-            }
+            change.of(state.config(subject).cloned().unwrap_or_default())
         };
         let entry = Entry::config(subject, Some(&merged));
+        let bytes = entry.value.as_ref().map_or(0, Vec::len);
+        if bytes > SCHEMA_BYTES_MAX {
+            let text =
+                format!("the settings have {bytes} bytes; at most {SCHEMA_BYTES_MAX} are taken");
+            return Err(SchemaError::InvalidEntity(text));
+        }
         self.log.write(vec![entry]).await.map(|_| ())
     }
 
@@ -120,9 +184,11 @@ impl State {
         if global == Some(Mode::ReadonlyOverride) {
             return Mode::ReadonlyOverride;
         }
-        let scopes = subject.map(scopes).unwrap_or_default();
-        let mut modes = scopes.iter().filter_map(|scope| self.mode(Some(scope)));
-        modes.next().or(global).unwrap_or(Mode::Readwrite)
+        let scopes = scopes(subject);
+        let mut modes = scopes
+            .iter()
+            .filter_map(|scope| self.mode(scope.as_deref()));
+        modes.next().unwrap_or(Mode::Readwrite)
     }
 
     /// The compatibility that holds for a subject.
@@ -136,6 +202,40 @@ impl State {
         self.first_config(subject, |config| config.compatibility_group.clone())
     }
 
+    /// How JSON Schemas of a subject are compared.
+    pub fn policy_of(&self, subject: &str) -> Policy {
+        let policy = self.first_config(Some(subject), |config| config.compatibility_policy.clone());
+        match policy {
+            Some(name) if name.eq_ignore_ascii_case(LENIENT) => Policy::Lenient,
+            _ => Policy::Strict,
+        }
+    }
+
+    /// Whether the fields of a subject's new schemas are held against those that metadata reserve.
+    pub fn validates_fields(&self, subject: &str) -> bool {
+        let validates = self.first_config(Some(subject), |config| config.validate_fields);
+        validates.unwrap_or(false)
+    }
+
+    /// Whether the defaults of a subject's new schemas must fit.
+    pub fn validates_new(&self, subject: &str) -> bool {
+        let validates = self.first_config(Some(subject), |config| config.validate_new_schemas);
+        validates.unwrap_or(true)
+    }
+
+    /// What a subject's new schemas have around them beside their own.
+    pub fn around_of(&self, subject: &str) -> Around {
+        let first = |part: fn(&ConfigValue) -> &Option<Map<String, Value>>| {
+            self.first_config(Some(subject), |config| part(config).clone())
+        };
+        Around {
+            default_metadata: first(|config| &config.default_metadata),
+            override_metadata: first(|config| &config.override_metadata),
+            default_rule_set: first(|config| &config.default_rule_set),
+            override_rule_set: first(|config| &config.override_rule_set),
+        }
+    }
+
     /// The subject that a subject stands for: itself, unless it is an alias.
     pub fn meant(&self, subject: String) -> String {
         let config = self.config(Some(&subject));
@@ -147,12 +247,32 @@ impl State {
 
     /// Whether schemas of a subject are normalized without being asked to.
     pub fn normalizes(&self, subject: &str) -> bool {
-        self.normalize_of(Some(subject)).unwrap_or(false)
+        let normalizes = self.first_config(Some(subject), |config| config.normalize);
+        normalizes.unwrap_or(false)
     }
 
-    /// What is set of that for a subject, or for all; none where nobody said anything.
-    pub fn normalize_of(&self, subject: Option<&str>) -> Option<bool> {
-        self.first_config(subject, |config| config.normalize)
+    /// What holds for a subject, or for all, of whatever somebody set; an alias is the subject's own.
+    pub fn config_of(&self, subject: Option<&str>) -> ConfigValue {
+        let own = self.config(subject).map(ConfigValue::told);
+        let own = own.unwrap_or_default();
+        ConfigValue {
+            compatibility_level: self.first_config(subject, |config| config.compatibility_level),
+            normalize: self.first_config(subject, |config| config.normalize),
+            alias: own.alias,
+            compatibility_group: self
+                .first_config(subject, |config| config.compatibility_group.clone()),
+            compatibility_policy: self
+                .first_config(subject, |config| config.compatibility_policy.clone()),
+            validate_fields: self.first_config(subject, |config| config.validate_fields),
+            validate_new_schemas: self.first_config(subject, |config| config.validate_new_schemas),
+            default_metadata: self.first_config(subject, |config| config.default_metadata.clone()),
+            override_metadata: self
+                .first_config(subject, |config| config.override_metadata.clone()),
+            default_rule_set: self.first_config(subject, |config| config.default_rule_set.clone()),
+            override_rule_set: self
+                .first_config(subject, |config| config.override_rule_set.clone()),
+            other: own.other,
+        }
     }
 
     fn first_config<T>(
@@ -160,11 +280,11 @@ impl State {
         subject: Option<&str>,
         part: impl Fn(&ConfigValue) -> Option<T>,
     ) -> Option<T> {
-        let scopes = subject.map(scopes).unwrap_or_default();
+        let scopes = scopes(subject);
         let mut of_scopes = scopes
             .iter()
-            .filter_map(|scope| part(self.config(Some(scope))?));
-        of_scopes.next().or_else(|| part(self.config(None)?))
+            .filter_map(|scope| part(self.config(scope.as_deref())?));
+        of_scopes.next()
     }
 }
 
@@ -189,18 +309,29 @@ pub(super) fn read_only(subject: &str) -> SchemaError {
 fn has_schemas(state: &State, subject: Option<&str>) -> bool {
     let wanted = subject.map(parts);
     let mut matching = state.subjects().filter(|(name, _)| match wanted {
-        None => true,
+        None | Some((GLOBAL_CONTEXT, _)) => true,
         Some((context, "")) => parts(name).0 == context,
         Some(wanted) => parts(name) == wanted,
     });
     matching.any(|(_, versions)| last_live(versions).is_some())
 }
 
-/// Where settings of a subject are looked for, before those of all.
-fn scopes(subject: &str) -> Vec<String> {
-    match parts(subject) {
-        (DEFAULT_CONTEXT, name) => vec![name.to_owned()],
-        (context, "") => vec![qualified(context, "")],
-        (context, name) => vec![qualified(context, name), qualified(context, "")],
+/// Where settings of a subject, or of all, are looked for, one after the other.
+fn scopes(subject: Option<&str>) -> Vec<Option<String>> {
+    let global = Some(qualified(GLOBAL_CONTEXT, ""));
+    match subject.map(parts) {
+        None => vec![None, global],
+        Some((DEFAULT_CONTEXT, name)) => vec![Some(name.to_owned()), None, global],
+        Some((context, "")) => vec![Some(qualified(context, "")), global, None],
+        Some((context, name)) => vec![
+            Some(qualified(context, name)),
+            Some(qualified(context, "")),
+            global,
+            None,
+        ],
     }
 }
+
+/// The policies of comparing JSON Schemas that are followed, the usual one first.
+pub(super) const POLICIES: [&str; 2] = ["STRICT", LENIENT];
+const LENIENT: &str = "LENIENT";

@@ -118,13 +118,17 @@ impl Content {
         property.as_str().map(str::to_owned)
     }
 
-    /// Writes a version's number where the metadata tell one.
-    pub fn tell_version(&mut self, version: i32) {
-        let mut metadata = object(self.metadata.as_deref());
-        let properties = metadata.as_mut().and_then(|of| of.get_mut("properties"));
-        if let Some(told) = properties.and_then(|of| of.get_mut(VERSION)) {
-            *told = version.to_string().into();
-            self.metadata = object_text(metadata);
+    /// Writes a version's number where the metadata tell one, or are to.
+    pub fn tell_version(&mut self, version: i32, always: bool) {
+        let mut metadata = object(self.metadata.as_deref()).unwrap_or_default();
+        let properties = metadata
+            .entry("properties")
+            .or_insert_with(|| Map::new().into());
+        if let Value::Object(properties) = properties
+            && (always || properties.contains_key(VERSION))
+        {
+            properties.insert(VERSION.to_owned(), version.to_string().into());
+            self.metadata = object_text(Some(metadata));
         }
     }
 

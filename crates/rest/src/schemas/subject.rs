@@ -9,6 +9,9 @@ use super::limits::SUBJECT_BYTES_MAX;
 /// The context of names without one.
 pub(super) const DEFAULT_CONTEXT: &str = ".";
 
+/// The context of settings that hold in every context; it has no subjects.
+pub(super) const GLOBAL_CONTEXT: &str = ".__GLOBAL";
+
 /// Which subjects a list is of.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Wanted<'a> {
@@ -30,6 +33,7 @@ pub(super) fn checked(name: &str) -> Result<String, SchemaError> {
         || is_odd(name)
         || rest.is_empty() && context == DEFAULT_CONTEXT
         || reserved.contains(&rest)
+        || context == GLOBAL_CONTEXT && !rest.is_empty()
         || rest.starts_with(":.")
     {
         let shown: String = name.chars().take(NAME_SHOWN).collect();
@@ -100,13 +104,22 @@ mod tests {
             (":.:orders-value", "orders-value"),
             (":.eu:orders-value", ":.eu:orders-value"),
             (":.eu:", ":.eu:"),
+            (":.__GLOBAL:", ":.__GLOBAL:"),
             (":odd", ":odd"),
         ];
         for (name, expected) in kept {
             assert_eq!(checked(name).unwrap(), expected, "{name}");
         }
         let long = "x".repeat(SUBJECT_BYTES_MAX + 1);
-        for refused in ["", ":.:", "a\nb", "__GLOBAL", ":.eu:__EMPTY", &long] {
+        for refused in [
+            "",
+            ":.:",
+            "a\nb",
+            "__GLOBAL",
+            ":.eu:__EMPTY",
+            ":.__GLOBAL:a",
+            &long,
+        ] {
             assert!(checked(refused).is_err(), "{refused:?}");
         }
     }

@@ -135,6 +135,11 @@ async fn versions_inherit_what_is_around_a_schema() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn configurations_shape_new_schemas() {
+    check("schemas-contracts.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_alias_stands_for_a_subject() {
     check("schemas-aliases.txt").await;
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use access::Operation;
 use axum::body::Body;
-use axum::http::{HeaderMap, StatusCode};
+use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use serde::{Deserialize, Serialize};
 use streams::{
@@ -98,7 +98,11 @@ pub(super) async fn create(
     };
     if !asked.validate_only {
         here.shared.store.create_topic(spec).await?;
-        return Ok(json(StatusCode::CREATED, &here.topic_object(&name).await?));
+        let mut response = json(StatusCode::CREATED, &here.topic_object(&name).await?);
+        if let Ok(at) = HeaderValue::try_from(here.topic_place(&name).related().url()) {
+            response.headers_mut().insert(header::LOCATION, at);
+        }
+        return Ok(response);
     }
     if here.shared.store.topic(&name).await.is_ok() {
         return Err(StreamsError::TopicExists(name).into());

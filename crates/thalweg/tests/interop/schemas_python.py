@@ -8,7 +8,18 @@ the registry tells. Exits non-zero on the first thing that is not as it should b
 import sys
 
 from confluent_kafka import Consumer, Producer
-from confluent_kafka.schema_registry import Schema, SchemaReference, SchemaRegistryClient
+from confluent_kafka.schema_registry import (
+    Metadata,
+    MetadataProperties,
+    Rule,
+    RuleKind,
+    RuleMode,
+    RuleSet,
+    Schema,
+    SchemaReference,
+    SchemaRegistryClient,
+    ServerConfig,
+)
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
 from confluent_kafka.schema_registry.json_schema import JSONDeserializer, JSONSerializer
@@ -133,8 +144,28 @@ def manage():
     assert registry.delete_subject(f"{prefix}-naming") == [1]
     assert registry.delete_subject(subject) == [1]
     assert registry.delete_subject(subject, permanent=True) == [1, 2]
+    configure(f"{prefix}-configured")
     subjects = registry.get_subjects()
     assert subject not in subjects and f"{prefix}-avro-value" in subjects, subjects
+
+
+def configure(subject):
+    """What a subject's configuration gives new schemas, as the client tells it and is told it."""
+    rule = Rule("checked", None, RuleKind.CONDITION, RuleMode.WRITE, "CEL", None, None, "true", None, None, False)
+    config = ServerConfig(
+        default_metadata=Metadata(None, MetadataProperties({"owner": "ann"}), None),
+        override_rule_set=RuleSet(None, [rule]),
+    )
+    registry.set_config(subject, config)
+    told = registry.get_config(subject)
+    assert told.default_metadata.properties.properties == {"owner": "ann"}, told
+    registered = registry.register_schema_full_response(subject, Schema('"int"', "AVRO"))
+    latest = registry.get_latest_version(subject)
+    for version in (registered, latest):
+        assert version.version == 1, version
+        assert version.schema.metadata.properties.properties == {"owner": "ann"}, version
+        assert [rule.name for rule in version.schema.rule_set.domain_rules] == ["checked"], version
+    registry.delete_config(subject)
 
 
 def read():

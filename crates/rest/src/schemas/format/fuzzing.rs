@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{ParsedSchema, SchemaSource, SchemaType};
+use super::{ParsedSchema, Policy, SchemaSource, SchemaType};
 
 /// Reads a schema of the input's choice, or one of a few that are known to be some, compares it with
 /// itself, and reads a payload and a JSON text with it.
@@ -48,8 +48,11 @@ pub fn schema_payload(input: &[u8]) {
         schema.record_name(),
         schema.serialized(),
         schema.check_defaults(),
+        schema.field_names(),
     );
-    let _ = ParsedSchema::incompatibilities(&schema, &schema);
+    for policy in [Policy::Strict, Policy::Lenient] {
+        let _ = ParsedSchema::incompatibilities(&schema, &schema, policy);
+    }
     let _ = schema.encode_alone(payload);
     if let Ok(json) = schema.decode(payload)
         && kind == SchemaType::Avro

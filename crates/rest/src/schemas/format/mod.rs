@@ -13,6 +13,7 @@ mod compare_tests;
 pub mod fuzzing;
 mod json;
 mod proto;
+mod tags;
 #[cfg(test)]
 mod tests;
 mod tree;
@@ -20,6 +21,7 @@ mod work;
 
 use std::sync::Arc;
 
+pub(super) use tags::{EntityKind, EntityTags};
 pub(crate) use work::Work;
 
 /// Which language a schema is written in.
@@ -29,6 +31,18 @@ pub(crate) enum SchemaType {
     Avro,
     Json,
     Protobuf,
+}
+
+/// What a comparison makes of properties that only one of two JSON Schemas names; the other formats
+/// have one answer to that.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Policy {
+    /// What a schema does not name may be there, and anything.
+    #[default]
+    Strict,
+    /// What a writer's schema does not name is not written, and what a reader's does not name is
+    /// passed over.
+    Lenient,
 }
 
 /// A schema that others refer to by name: an Avro full name, a JSON Schema's URI, a Protobuf import.
@@ -176,6 +190,35 @@ impl ParsedSchema {
         }
     }
 
+    /// The text with tags of records and fields added, and others removed.
+    ///
+    /// # Errors
+    /// [`SchemaFault::Schema`]: a path leads nowhere, or it is a Protobuf schema.
+    pub(super) fn tagged(
+        &self,
+        added: &[EntityTags],
+        removed: &[EntityTags],
+    ) -> Result<String, SchemaFault> {
+        tags::tagged(self.kind(), &self.canonical, added, removed)
+    }
+
+    /// The text with the tags that an earlier text of the same type has at the same places.
+    ///
+    /// # Errors
+    /// As [`ParsedSchema::tagged`], when the earlier one has tags.
+    pub(super) fn with_tags_of(&self, earlier: &str) -> Result<String, SchemaFault> {
+        tags::propagated(self.kind(), &self.canonical, earlier)
+    }
+
+    /// The names of its outermost fields or properties: of a Protobuf schema those of all its messages.
+    pub fn field_names(&self) -> Vec<&str> {
+        match &self.format {
+            Format::Avro(schema) => schema.field_names(),
+            Format::Json(schema) => schema.property_names(),
+            Format::Protobuf(schema) => schema.field_names(),
+        }
+    }
+
     /// The base64 descriptor of a Protobuf schema, as the registry answers `format=serialized`.
     pub fn serialized(&self) -> Option<String> {
         match &self.format {
@@ -185,10 +228,16 @@ impl ParsedSchema {
     }
 
     /// Why `reader` cannot read everything that `writer` wrote; empty when it can.
-    pub fn incompatibilities(reader: &ParsedSchema, writer: &ParsedSchema) -> Vec<String> {
+    pub fn incompatibilities(
+        reader: &ParsedSchema,
+        writer: &ParsedSchema,
+        policy: Policy,
+    ) -> Vec<String> {
         match (&reader.format, &writer.format) {
             (Format::Avro(reader), Format::Avro(writer)) => avro::incompatibilities(reader, writer),
-            (Format::Json(reader), Format::Json(writer)) => json::incompatibilities(reader, writer),
+            (Format::Json(reader), Format::Json(writer)) => {
+                json::incompatibilities(reader, writer, policy)
+            }
             (Format::Protobuf(reader), Format::Protobuf(writer)) => {
                 proto::incompatibilities(reader, writer)
             }

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{NamedSource, ParsedSchema, SchemaFault, SchemaSource, SchemaType};
+use super::{NamedSource, ParsedSchema, Policy, SchemaFault, SchemaSource, SchemaType};
 
 fn parse_with(
     kind: SchemaType,
@@ -165,9 +165,9 @@ fn deep_schemas_are_compared_without_overflowing() {
     let (whole, number) = ("{\"type\":\"integer\"}", "{\"type\":\"number\"}");
     let compared = |levels| {
         let (reader, writer) = (chain(levels, number), chain(levels, whole));
-        let narrower = ParsedSchema::incompatibilities(&writer, &reader);
+        let narrower = ParsedSchema::incompatibilities(&writer, &reader, Policy::Strict);
         (
-            ParsedSchema::incompatibilities(&reader, &writer).len(),
+            ParsedSchema::incompatibilities(&reader, &writer, Policy::Strict).len(),
             narrower.len(),
         )
     };
@@ -185,7 +185,10 @@ fn deep_schemas_are_compared_without_overflowing() {
     let avro = parse_with(SchemaType::Avro, &text, &[]).unwrap();
     let again = parse_with(SchemaType::Avro, &text, &[]).unwrap();
     // Each record was compared when the next one needs it, so none is too deep.
-    assert_eq!(ParsedSchema::incompatibilities(&avro, &again), [""; 0]);
+    assert_eq!(
+        ParsedSchema::incompatibilities(&avro, &again, Policy::Strict),
+        [""; 0]
+    );
 }
 
 const ORDER: &str = r#"syntax = "proto3";

@@ -8,7 +8,7 @@ use axum::extract::{FromRequestParts, MatchedPath};
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, Method, StatusCode};
 use axum::response::{IntoResponse, Response};
-use serde::de::{DeserializeOwned, Error, IgnoredAny};
+use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 
@@ -19,12 +19,12 @@ use crate::answers::{Answers, kept};
 use crate::limits::ANSWER_BYTES_FREE;
 use crate::schemas::AskedVersion;
 use crate::schemas::error::SchemaError;
-use crate::schemas::format::SchemaType;
-use crate::schemas::limits::ANSWER_BYTES_MAX;
+use crate::schemas::format::{EntityKind, EntityTags, SchemaType};
+use crate::schemas::limits::{ANSWER_BYTES_MAX, TAGS_MAX};
 use crate::schemas::record::Reference;
-use crate::schemas::registering::NewSchema;
-use crate::schemas::state::{Schema, Version, object, resolved};
-use crate::schemas::subject::checked;
+use crate::schemas::registering::{NewSchema, Tags};
+use crate::schemas::state::{Content, Schema, Version, object, resolved};
+use crate::schemas::subject::{GLOBAL_CONTEXT, checked, context_of};
 
 /// A JSON answer; the type that the caller wants is written around the routes.
 pub(super) fn told(body: &impl Serialize) -> Response {
@@ -125,9 +125,21 @@ impl<'a> Told<'a> {
         }
     }
 
+    /// A version as it was registered, to who knows the subject.
+    pub(super) fn registered(id: i32, version: i32, content: &'a Content) -> Self {
+        Told {
+            version: Some(version),
+            id: Some(id),
+            ..Told::content(content)
+        }
+    }
+
     /// A schema by itself.
     pub(super) fn schema(schema: &'a Schema) -> Self {
-        let content = &schema.content;
+        Told::content(&schema.content)
+    }
+
+    fn content(content: &'a Content) -> Self {
         Told {
             subject: None,
             version: None,
@@ -157,33 +169,55 @@ struct SchemaBody {
     rule_set: Option<Map<String, Value>>,
     id: Option<i32>,
     version: Option<i32>,
-    // Tags of Confluent's catalog, which there is none of.
-    schema_tags_to_add: Option<IgnoredAny>,
-    schema_tags_to_remove: Option<IgnoredAny>,
+    schema_tags_to_add: Option<Vec<SchemaTags>>,
+    schema_tags_to_remove: Option<Vec<SchemaTags>>,
     propagate_schema_tags: Option<bool>,
 }
 
-/// Refuses what would be taken and not kept: the fields by name, and whether each was sent.
-pub(super) fn unkept<const N: usize>(fields: [(&str, bool); N]) -> Result<(), SchemaError> {
-    let sent = fields.into_iter().find(|(_, is_sent)| *is_sent);
-    match sent {
-        None => Ok(()),
-        Some((name, _)) => Err(SchemaError::InvalidEntity(format!(
-            "this registry does not keep '{name}'; leave it out"
-        ))),
+/// The tags of a record or a field as they are sent.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SchemaTags {
+    schema_entity: SchemaEntity,
+    #[serde(default)]
+    tags: Vec<String>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct SchemaEntity {
+    entity_path: String,
+    entity_type: EntityType,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "snake_case")]
+enum EntityType {
+    #[serde(alias = "SR_RECORD")]
+    SrRecord,
+    #[serde(alias = "SR_FIELD")]
+    SrField,
+}
+
+fn entity_tags(sent: Option<Vec<SchemaTags>>) -> Result<Vec<EntityTags>, SchemaError> {
+    let sent = sent.unwrap_or_default();
+    if sent.iter().map(|of| 1 + of.tags.len()).sum::<usize>() > TAGS_MAX {
+        let text = format!("more than {TAGS_MAX} records, fields and tags at once");
+        return Err(SchemaError::InvalidEntity(text));
     }
+    let tags = sent.into_iter().map(|of| EntityTags {
+        path: of.schema_entity.entity_path,
+        kind: match of.schema_entity.entity_type {
+            EntityType::SrRecord => EntityKind::Record,
+            EntityType::SrField => EntityKind::Field,
+        },
+        tags: of.tags,
+    });
+    Ok(tags.collect())
 }
 
 impl SchemaBody {
     fn new_schema(self) -> Result<NewSchema, SchemaError> {
-        unkept([
-            ("schemaTagsToAdd", self.schema_tags_to_add.is_some()),
-            ("schemaTagsToRemove", self.schema_tags_to_remove.is_some()),
-            (
-                "propagateSchemaTags",
-                self.propagate_schema_tags == Some(true),
-            ),
-        ])?;
         let kind = match self.schema_type.as_deref() {
             None | Some("") => SchemaType::Avro,
             Some(name) => SchemaType::of_name(name).ok_or_else(|| {
@@ -197,6 +231,11 @@ impl SchemaBody {
             references: self.references.unwrap_or_default(),
             metadata: self.metadata,
             rule_set: self.rule_set,
+            tags: Tags {
+                are_taken_over: self.propagate_schema_tags == Some(true),
+                added: entity_tags(self.schema_tags_to_add)?,
+                removed: entity_tags(self.schema_tags_to_remove)?,
+            },
             id: self.id.filter(|id| *id >= 0),
             version: self.version.filter(|version| *version > 0),
         })
@@ -307,6 +346,9 @@ async fn meant(
     let path = path.map_or("", MatchedPath::as_str);
     if is_setting(path) || parts.method == Method::DELETE {
         return Ok(subject);
+    }
+    if context_of(&subject) == GLOBAL_CONTEXT {
+        return Err(SchemaError::InvalidSubject(subject));
     }
     let meant = served.registry.log.state().meant(subject);
     sight.check(&meant)?;

@@ -208,8 +208,7 @@ async fn admitted(State(served): Here, request: Request, next: Next) -> Response
         }
         let is_of_all = ["/config", "/mode"].contains(&path);
         if is_of_all && operation != Operation::Read && caller.is_held_to_tenant() {
-            let why = "the settings of all subjects are not a tenant's to change";
-            return SchemaError::NotAllowed(why.to_owned()).into_response();
+            return SchemaError::NotAllowed(sight::NOT_TENANTS.to_owned()).into_response();
         }
     }
     match registry.log.ready().await {

@@ -4,64 +4,107 @@ use axum::body::Body;
 use axum::extract::State;
 use axum::http::HeaderMap;
 use axum::response::{IntoResponse, Response};
-use serde::Deserialize;
-use serde::de::IgnoredAny;
-use serde_json::json;
+use serde::{Deserialize, Deserializer};
+use serde_json::{Map, Value, json};
 
-use super::form::{SubjectPath, Switched, told, unkept};
+use super::form::{SubjectPath, Switched, told};
 use super::sight::Sight;
 use super::{Here, Served};
 use crate::answer::Parameters;
+use crate::schemas::around::{check_metadata, check_rules};
 use crate::schemas::compatibility::Level;
 use crate::schemas::error::SchemaError;
 use crate::schemas::record::{ConfigValue, Mode};
+use crate::schemas::settings::{ConfigChange, POLICIES};
 use crate::schemas::state::{State as Known, resolved};
 use crate::schemas::subject::{checked, context_of, parts};
 
-#[derive(Deserialize)]
+/// A change of settings as it is sent: what is `null` is taken back.
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "camelCase", default)]
 struct ConfigBody {
-    #[serde(alias = "compatibilityLevel")]
-    compatibility: Option<String>,
-    normalize: Option<bool>,
-    alias: Option<String>,
-    #[serde(rename = "compatibilityGroup")]
-    compatibility_group: Option<String>,
-    #[serde(flatten)]
-    unkept: Unkept,
-}
-
-/// What Confluent's registry has of a subject's settings, and this one has not.
-#[derive(Deserialize)]
-#[serde(rename_all = "camelCase")]
-struct Unkept {
-    compatibility_policy: Option<IgnoredAny>,
-    default_metadata: Option<IgnoredAny>,
-    override_metadata: Option<IgnoredAny>,
-    default_rule_set: Option<IgnoredAny>,
-    override_rule_set: Option<IgnoredAny>,
-    validate_fields: Option<bool>,
+    #[serde(alias = "compatibilityLevel", deserialize_with = "named")]
+    compatibility: Option<Option<String>>,
+    #[serde(deserialize_with = "named")]
+    normalize: Option<Option<bool>>,
+    #[serde(deserialize_with = "named")]
+    alias: Option<Option<String>>,
+    #[serde(deserialize_with = "named")]
+    compatibility_group: Option<Option<String>>,
+    #[serde(deserialize_with = "named")]
+    compatibility_policy: Option<Option<String>>,
+    #[serde(deserialize_with = "named")]
+    validate_fields: Option<Option<bool>>,
+    #[serde(deserialize_with = "named")]
+    validate_new_schemas: Option<Option<bool>>,
+    #[serde(deserialize_with = "named")]
+    default_metadata: Option<Option<Map<String, Value>>>,
+    #[serde(deserialize_with = "named")]
+    override_metadata: Option<Option<Map<String, Value>>>,
+    #[serde(deserialize_with = "named")]
+    default_rule_set: Option<Option<Map<String, Value>>>,
+    #[serde(deserialize_with = "named")]
+    override_rule_set: Option<Option<Map<String, Value>>>,
+    // What the rules' languages say is the serializers' to know.
     validate_rules: Option<bool>,
 }
 
+/// Reads what may be `null`, which is something else than what is not named.
+fn named<'de, D: Deserializer<'de>, T: Deserialize<'de>>(
+    value: D,
+) -> Result<Option<Option<T>>, D::Error> {
+    Option::deserialize(value).map(Some)
+}
+
 impl ConfigBody {
-    fn sets_something(&self) -> bool {
-        self.normalize.is_some() || self.alias.is_some() || self.compatibility_group.is_some()
+    /// The change, with levels and policies by their names.
+    fn change(self) -> Result<ConfigChange, SchemaError> {
+        if self.validate_rules == Some(true) {
+            let text = "this registry does not look into rules: leave 'validateRules' out";
+            return Err(SchemaError::InvalidEntity(text.to_owned()));
+        }
+        let level = |name: String| {
+            Level::named(&name).ok_or(SchemaError::InvalidCompatibility { given: name })
+        };
+        let policy = |name: String| {
+            let mut known = POLICIES.into_iter();
+            let known = known.find(|known| known.eq_ignore_ascii_case(&name));
+            known.map(str::to_owned).ok_or_else(|| {
+                let shown: String = name.chars().take(NAME_SHOWN).collect();
+                let known = POLICIES.join(" or ");
+                let text = format!("'{shown}' is no compatibilityPolicy: write {known}");
+                SchemaError::InvalidEntity(text)
+            })
+        };
+        let change = ConfigChange {
+            compatibility_level: checked_by(self.compatibility, level)?,
+            normalize: self.normalize,
+            alias: self.alias,
+            compatibility_group: self.compatibility_group,
+            compatibility_policy: checked_by(self.compatibility_policy, policy)?,
+            validate_fields: self.validate_fields,
+            validate_new_schemas: self.validate_new_schemas,
+            default_metadata: self.default_metadata,
+            override_metadata: self.override_metadata,
+            default_rule_set: self.default_rule_set,
+            override_rule_set: self.override_rule_set,
+        };
+        for metadata in [&change.default_metadata, &change.override_metadata] {
+            metadata.iter().flatten().try_for_each(check_metadata)?;
+        }
+        for rules in [&change.default_rule_set, &change.override_rule_set] {
+            rules.iter().flatten().try_for_each(check_rules)?;
+        }
+        Ok(change)
     }
 }
 
-impl Unkept {
-    /// Refuses what would be taken and do nothing.
-    fn check(&self) -> Result<(), SchemaError> {
-        unkept([
-            ("compatibilityPolicy", self.compatibility_policy.is_some()),
-            ("defaultMetadata", self.default_metadata.is_some()),
-            ("overrideMetadata", self.override_metadata.is_some()),
-            ("defaultRuleSet", self.default_rule_set.is_some()),
-            ("overrideRuleSet", self.override_rule_set.is_some()),
-            ("validateFields", self.validate_fields == Some(true)),
-            ("validateRules", self.validate_rules == Some(true)),
-        ])
-    }
+/// Checks what was sent, unless it is to be taken back.
+fn checked_by<T, U>(
+    sent: Option<Option<T>>,
+    check: impl Fn(T) -> Result<U, SchemaError>,
+) -> Result<Option<Option<U>>, SchemaError> {
+    sent.map(|sent| sent.map(check).transpose()).transpose()
 }
 
 #[derive(Deserialize)]
@@ -90,15 +133,12 @@ pub(super) async fn subject_config(
     Ok(told(&own.told()))
 }
 
-/// What is set for a subject, or for all, with what holds where it is not.
+/// What holds for a subject, or for all.
 fn in_force(served: &Served, state: &Known, subject: Option<&str>) -> ConfigValue {
-    let own = state.config(subject).map(ConfigValue::told);
     let default = served.registry.config.compatibility;
     ConfigValue {
         compatibility_level: Some(state.level_of(subject, default)),
-        normalize: state.normalize_of(subject),
-        compatibility_group: state.group_of(subject),
-        ..own.unwrap_or_default()
+        ..state.config_of(subject)
     }
 }
 
@@ -131,43 +171,28 @@ async fn change_config(
     body: Body,
 ) -> Result<Response, Response> {
     let asked: ConfigBody = served.entity(headers, body).await?;
-    asked.unkept.check().map_err(IntoResponse::into_response)?;
-    let invalid = |given: &str| SchemaError::InvalidCompatibility {
-        given: given.to_owned(),
-    };
-    let level = match asked.compatibility.as_deref() {
-        Some(name) => Some(Level::named(name).ok_or_else(|| invalid(name).into_response())?),
-        None if asked.sets_something() => None,
-        None => return Err(invalid("").into_response()),
-    };
-    if let Some(alias) = asked.alias.as_deref().filter(|alias| !alias.is_empty()) {
-        check_alias(sight, subject, alias).map_err(IntoResponse::into_response)?;
+    let set = set_asked(&served, sight, subject, asked).await;
+    set.map_err(IntoResponse::into_response)
+}
+
+async fn set_asked(
+    served: &Served,
+    sight: &Sight,
+    subject: Option<&str>,
+    asked: ConfigBody,
+) -> Result<Response, SchemaError> {
+    let change = asked.change()?;
+    let alias = change.alias.iter().flatten().next();
+    if let Some(alias) = alias.filter(|alias| !alias.is_empty()) {
+        check_alias(sight, subject, alias)?;
     }
-    let change = ConfigValue {
-        compatibility_level: level,
-        normalize: asked.normalize,
-        alias: asked.alias.clone(),
-        compatibility_group: asked.compatibility_group.clone(),
-        ..ConfigValue::default()
-    };
-    let set = served.registry.set_config(subject, change);
-    set.await.map_err(IntoResponse::into_response)?;
-    let mut set = serde_json::Map::new();
-    if let Some(level) = level {
-        set.insert("compatibility".to_owned(), json!(level));
+    if change == ConfigChange::default() {
+        let given = String::new();
+        return Err(SchemaError::InvalidCompatibility { given });
     }
-    if let Some(normalize) = asked.normalize {
-        set.insert("normalize".to_owned(), json!(normalize));
-    }
-    for (name, text) in [
-        ("alias", asked.alias),
-        ("compatibilityGroup", asked.compatibility_group),
-    ] {
-        if let Some(text) = text {
-            set.insert(name.to_owned(), json!(text));
-        }
-    }
-    Ok(told(&set))
+    let answer = told(&change);
+    served.registry.set_config(subject, change).await?;
+    Ok(answer)
 }
 
 /// Refuses an alias of all subjects, and one for what is no subject, or none of its caller's.
@@ -264,3 +289,6 @@ pub(super) async fn unset_subject_mode(
 fn told_mode(mode: Mode) -> Response {
     told(&json!({"mode": mode.name()}))
 }
+
+/// How much of a refused policy is repeated, in characters.
+const NAME_SHOWN: usize = 100;

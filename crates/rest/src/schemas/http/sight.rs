@@ -14,7 +14,7 @@ use streams::Caller;
 use crate::error::RestError;
 use crate::schemas::error::SchemaError;
 use crate::schemas::state::State;
-use crate::schemas::subject::parts;
+use crate::schemas::subject::{GLOBAL_CONTEXT, parts};
 
 /// Who asks, and what for.
 pub(super) struct Sight {
@@ -29,6 +29,9 @@ impl Sight {
         let Some(caller) = &self.member else {
             return Ok(());
         };
+        if parts(subject).0 == GLOBAL_CONTEXT && self.operation != Operation::Read {
+            return Err(SchemaError::NotAllowed(NOT_TENANTS.to_owned()));
+        }
         named(subject)
             .into_iter()
             .try_for_each(|(kind, name)| caller.check_own(self.operation, kind, name))
@@ -74,3 +77,6 @@ impl<S: Send + Sync> FromRequestParts<S> for Sight {
         })
     }
 }
+
+/// Why a tenant's caller changes nothing that holds for all.
+pub(super) const NOT_TENANTS: &str = "the settings of all subjects are not a tenant's to change";

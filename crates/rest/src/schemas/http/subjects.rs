@@ -147,7 +147,10 @@ pub(super) async fn register(
         .registry
         .register_new(&subject, new, switches.normalize);
     let registered = registered.await.map_err(IntoResponse::into_response)?;
-    Ok(told(&json!({"id": registered.id})))
+    Ok(match &registered.version {
+        Some((version, content)) => told(&Told::registered(registered.id, *version, content)),
+        None => told(&json!({"id": registered.id})),
+    })
 }
 
 /// `GET /subjects/{subject}/versions/{version}`

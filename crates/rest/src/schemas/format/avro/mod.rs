@@ -109,6 +109,14 @@ impl AvroSchema {
         self.named(self.root).map(|named| &*named.full)
     }
 
+    /// The names of the fields of the record that the schema is.
+    pub fn field_names(&self) -> Vec<&str> {
+        match self.shape(self.root) {
+            Shape::Record(record) => record.fields.iter().map(|field| &*field.name).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     fn shape(&self, id: NodeId) -> &Shape {
         &self.nodes[id].shape
     }

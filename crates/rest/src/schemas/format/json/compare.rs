@@ -5,6 +5,10 @@
 //! holds (closed, or by `additionalProperties` and `patternProperties`), and may leave it only where
 //! the reader's model takes it. A required property may be added when it has a default. Where a
 //! combination cannot be told apart, the answer is that it does not fit.
+//!
+//! By the lenient policy a writer writes the properties that its schema names and no others, and a
+//! reader passes over those that its own does not name: then only properties that both name are
+//! compared, and whether a model is open or closed does not count. What is required does.
 
 use std::collections::{BTreeSet, HashSet};
 use std::fmt::Write;
@@ -14,16 +18,19 @@ use super::keywords::{bounds, types_of, values_of};
 use super::model::{ANYTHING, Held, Items, Model, property, takes_all};
 use super::walk::{At, Documents};
 use crate::limits::{FINDINGS_MAX, JSON_PAIRS_MAX, JSON_REFERENCES_DEEP_MAX};
+use crate::schemas::format::Policy;
 use crate::schemas::format::tree::Tree;
 
 /// Why `reader` would refuse what `writer` lets through.
 pub(in crate::schemas::format) fn incompatibilities(
     reader: &JsonSchema,
     writer: &JsonSchema,
+    policy: Policy,
 ) -> Vec<String> {
     let mut comparison = Comparison {
         reader: reader.documents(),
         writer: writer.documents(),
+        is_lenient: policy == Policy::Lenient,
         fitting: HashSet::new(),
         trail: Vec::new(),
         steps: 0,
@@ -38,6 +45,7 @@ pub(in crate::schemas::format) fn incompatibilities(
 struct Comparison<'a> {
     reader: Documents<'a>,
     writer: Documents<'a>,
+    is_lenient: bool,
     /// Pairs that fit, or are being compared.
     fitting: HashSet<(usize, usize)>,
     trail: Vec<(usize, usize)>,
@@ -103,6 +111,9 @@ impl<'a> Comparison<'a> {
         };
         let from_parts = self.parts(self.writer, from).unwrap_or_default();
         let mut findings = self.own(to, from, &from_parts, depth);
+        if self.is_lenient {
+            findings.extend(self.named(to, &[from], depth));
+        }
         for part in to_parts {
             findings.extend(self.compare(part, from, depth + 1));
         }
@@ -248,6 +259,9 @@ impl<'a> Comparison<'a> {
             "contains",
         ] {
             let demand = to.tree.get(name).filter(|it| !takes_all(it));
+            if self.is_lenient && name == "unevaluatedProperties" {
+                continue;
+            }
             if let Some(demand) = demand
                 && from.tree.get(name).map(Tree::sorted) != Some(demand.sorted())
             {
@@ -259,6 +273,39 @@ impl<'a> Comparison<'a> {
     }
 
     fn objects(&mut self, to: At<'a>, from: At<'a>, depth: usize) -> Vec<String> {
+        let mut findings = match self.is_lenient {
+            // They are compared once, with all parts of the writer's schema.
+            true => Vec::new(),
+            false => self.properties(to, from, depth),
+        };
+        match (Model::of(to).rest(), Model::of(from).rest()) {
+            (Held::Any, _) | (_, Held::Nothing) => {}
+            (Held::Nothing, _) | (_, Held::Any) if self.is_lenient => {}
+            (Held::Nothing, _) => findings.push(self.finding(
+                "ADDITIONAL_PROPERTIES_REMOVED",
+                "the reader takes no further properties",
+            )),
+            (Held::Schema(read), Held::Any) => {
+                let any = from.within(&ANYTHING);
+                if !self
+                    .under("additionalProperties", read, any, depth)
+                    .is_empty()
+                {
+                    let text = "the reader narrows further properties";
+                    findings.push(self.finding("ADDITIONAL_PROPERTIES_NARROWED", text));
+                }
+            }
+            (Held::Schema(read), Held::Schema(written)) => {
+                findings.extend(self.under("additionalProperties", read, written, depth));
+            }
+        }
+        findings.extend(self.patterns(to, from, depth));
+        findings.extend(self.required(to, from));
+        findings
+    }
+
+    /// What each side says of every property that either names.
+    fn properties(&mut self, to: At<'a>, from: At<'a>, depth: usize) -> Vec<String> {
         let mut findings = Vec::new();
         let mut names: Vec<&'a str> = Vec::new();
         let mut seen = HashSet::new();
@@ -297,29 +344,67 @@ impl<'a> Comparison<'a> {
             };
             findings.extend(findings_here);
         }
-        match (Model::of(to).rest(), Model::of(from).rest()) {
-            (Held::Any, _) | (_, Held::Nothing) => {}
-            (Held::Nothing, _) => findings.push(self.finding(
-                "ADDITIONAL_PROPERTIES_REMOVED",
-                "the reader takes no further properties",
-            )),
-            (Held::Schema(read), Held::Any) => {
-                let any = from.within(&ANYTHING);
-                if !self
-                    .under("additionalProperties", read, any, depth)
-                    .is_empty()
-                {
-                    let text = "the reader narrows further properties";
-                    findings.push(self.finding("ADDITIONAL_PROPERTIES_NARROWED", text));
+        findings
+    }
+
+    /// The reader's properties against what a lenient writer says of the same ones, in all the parts
+    /// that hold at once, and in each of the schemas that the last of them is one of.
+    fn named(&mut self, to: At<'a>, whole: &[At<'a>], depth: usize) -> Vec<String> {
+        let Some(properties) = to.tree.get("properties").and_then(Tree::object) else {
+            return Vec::new();
+        };
+        let too_large = |this: &Self| this.one("TOO_LARGE", "the schemas are too large to compare");
+        let last = whole.last().copied().into_iter().collect::<Vec<_>>();
+        let (Some(parts), Some(last)) = (self.whole(whole), self.whole(&last)) else {
+            return too_large(self);
+        };
+        let mut findings = Vec::new();
+        for (name, read) in properties {
+            let step = format!("properties/{name}");
+            let mut against = None;
+            for part in &parts {
+                let Some(written) = property(*part, name) else {
+                    continue;
+                };
+                let found = self.under(&step, to.within(read), part.within(written), depth);
+                if found.is_empty() {
+                    against = None;
+                    break;
                 }
+                against.get_or_insert(found);
             }
-            (Held::Schema(read), Held::Schema(written)) => {
-                findings.extend(self.under("additionalProperties", read, written, depth));
+            findings.extend(against.unwrap_or_default());
+        }
+        let branches = last.into_iter().filter_map(Self::branches).flatten();
+        for branch in branches {
+            if !findings.is_empty() {
+                break;
+            }
+            if depth >= JSON_REFERENCES_DEEP_MAX || !self.counts() {
+                return too_large(self);
+            }
+            let mut whole = whole.to_vec();
+            whole.push(branch);
+            findings = self.named(to, &whole, depth + 1);
+        }
+        findings
+    }
+
+    /// The writer's schemas with all that must hold beside each; none when they are too many.
+    fn whole(&self, of: &[At<'a>]) -> Option<Vec<At<'a>>> {
+        let mut found = Vec::new();
+        let mut seen = HashSet::new();
+        let mut waiting = of.to_vec();
+        while let Some(at) = waiting.pop() {
+            if seen.insert(at.identity()) {
+                found.push(at);
+                waiting.extend(self.parts(self.writer, at).unwrap_or_default());
+            }
+            if found.len() > JSON_REFERENCES_DEEP_MAX {
+                return None;
             }
         }
-        findings.extend(self.patterns(to, from, depth));
-        findings.extend(self.required(to, from));
-        findings
+        Some(found)
     }
 
     /// The reader's rules for names of a pattern must be the writer's too.
@@ -335,6 +420,7 @@ impl<'a> Comparison<'a> {
             let rest = Model::of(from).rest();
             let written = match (same, rest) {
                 (Some(same), _) => Some(from.within(same)),
+                (None, _) if self.is_lenient => None,
                 (None, Held::Nothing) => None,
                 (None, Held::Schema(schema)) => Some(schema),
                 (None, Held::Any) => Some(from.within(&ANYTHING)),

@@ -100,6 +100,13 @@ impl JsonSchema {
         self.title.as_deref()
     }
 
+    /// The names of the schema's own properties.
+    pub fn property_names(&self) -> Vec<&str> {
+        let properties = self.tree.get("properties").and_then(Tree::object);
+        let names = properties.unwrap_or_default().iter();
+        names.map(|(name, _)| &**name).collect()
+    }
+
     pub fn encode(&self, json: &[u8], work: &mut Work) -> Result<Vec<u8>, SchemaFault> {
         let count = Counted::of(json);
         if count.values > JSON_VALUES_MAX {

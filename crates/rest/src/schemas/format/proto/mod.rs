@@ -77,6 +77,13 @@ impl ProtobufSchema {
         self.record_name.as_deref()
     }
 
+    /// The names of the fields of all outermost messages.
+    pub fn field_names(&self) -> Vec<&str> {
+        let messages = self.file.file_descriptor_proto().message_type.iter();
+        let fields = messages.flat_map(|message| &message.field);
+        fields.map(FieldDescriptorProto::name).collect()
+    }
+
     /// The descriptor as base64, as the registry answers `format=serialized`.
     pub fn serialized(&self) -> String {
         STANDARD.encode(self.file.encode_to_vec())
