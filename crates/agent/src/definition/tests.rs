@@ -61,7 +61,10 @@ fn yaml_and_its_json_twin_are_one_flow() {
     assert_eq!(tail.kind.name, "TailFile");
     assert_eq!(
         tail.scheduling,
-        Scheduling::TimerDriven(Duration::from_millis(100))
+        Scheduling::TimerDriven {
+            period: Duration::from_millis(100),
+            is_set: true
+        }
     );
     let kafka = flow
         .processors
