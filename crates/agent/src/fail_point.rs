@@ -65,15 +65,38 @@ pub(crate) fn fail_point(name: &'static str) {
 /// A place between two steps that a crash must be able to part; panics where a test armed it.
 #[cfg(test)]
 pub(crate) fn fail_point(name: &'static str) {
-    let is_due = ARMED.with(|armed| match armed.get() {
+    if ARMED.with(|armed| is_due(armed, name)) {
+        std::panic::panic_any(Crash(name));
+    }
+}
+
+/// Whether a write at this place is to be refused, as by a full disk; only tests have that.
+#[cfg(not(test))]
+#[inline]
+pub(crate) fn refuses(_name: &'static str) -> bool {
+    false
+}
+
+/// Whether a write at this place is to be refused, as by a full disk.
+#[cfg(test)]
+pub(crate) fn refuses(name: &'static str) -> bool {
+    REFUSING.with(|refusing| is_due(refusing, name))
+}
+
+/// Has a place on this thread refuse, when it is passed for so many times, or none.
+#[cfg(test)]
+pub(crate) fn refuse(place: Option<(&'static str, u32)>) {
+    REFUSING.with(|refusing| refusing.set(place));
+}
+
+#[cfg(test)]
+fn is_due(place: &Place, name: &'static str) -> bool {
+    match place.get() {
         Some((wanted, left)) if wanted == name => {
-            armed.set(Some((wanted, left.saturating_sub(1))));
-            left <= 1
+            place.set((left > 1).then(|| (wanted, left - 1)));
+            left == 1
         }
         _ => false,
-    });
-    if is_due {
-        std::panic::panic_any(Crash(name));
     }
 }
 
@@ -90,9 +113,12 @@ pub(crate) struct Crash(pub(crate) &'static str);
 
 #[cfg(test)]
 thread_local! {
-    static ARMED: std::cell::Cell<Option<(&'static str, u32)>> =
-        const { std::cell::Cell::new(None) };
+    static ARMED: Place = const { std::cell::Cell::new(None) };
+    static REFUSING: Place = const { std::cell::Cell::new(None) };
 }
+
+#[cfg(test)]
+type Place = std::cell::Cell<Option<(&'static str, u32)>>;
 
 /// Reads the variable.
 #[cfg(any(test, debug_assertions))]

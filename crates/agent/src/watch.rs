@@ -73,9 +73,14 @@ impl Watch {
         }
     }
 
+    /// Whether what appears in a folder is followed.
+    pub(crate) fn follows_folder(&self, folder: &Path) -> bool {
+        self.folders.contains(folder)
+    }
+
     /// Follows what appears in a folder.
     pub(crate) fn follow_folder(&mut self, folder: &Path) {
-        if self.folders.contains(folder) {
+        if self.follows_folder(folder) {
             return;
         }
         let appears = WatchFlags::CREATE | WatchFlags::MOVED_TO | WatchFlags::ONLYDIR;
@@ -85,6 +90,11 @@ impl Watch {
             }
             Err(error) => self.missed(folder, error),
         }
+    }
+
+    /// Lets go of folders that are not there any more.
+    pub(crate) fn forget_gone(&mut self) {
+        self.folders.retain(|folder| folder.exists());
     }
 
     /// Whether something is not watched: too many watches, or a folder that is not there.

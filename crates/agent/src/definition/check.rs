@@ -197,7 +197,10 @@ fn scheduling(raw: &RawProcessor, kind: &ProcessorKind, problems: &mut Problems)
                 );
                 Duration::ZERO
             });
-            Scheduling::TimerDriven(period)
+            Scheduling::TimerDriven {
+                period,
+                is_set: raw.period.is_some(),
+            }
         }
         "CRON_DRIVEN" => {
             let text = raw.period.as_deref().unwrap_or_default();

@@ -98,8 +98,13 @@ pub struct ServiceDefinition {
 pub enum Scheduling {
     /// As soon as there is input.
     EventDriven,
-    /// Not before this long after its last start from rest.
-    TimerDriven(Duration),
+    /// Not before this long after its last start.
+    TimerDriven {
+        /// So long.
+        period: Duration,
+        /// Whether the flow says so itself: then input waits for it too.
+        is_set: bool,
+    },
     /// At the times of a calendar, in the host's time zone.
     CronDriven(Cron),
 }

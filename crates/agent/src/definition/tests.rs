@@ -61,7 +61,10 @@ fn yaml_and_its_json_twin_are_one_flow() {
     assert_eq!(tail.kind.name, "TailFile");
     assert_eq!(
         tail.scheduling,
-        Scheduling::TimerDriven(Duration::from_millis(100))
+        Scheduling::TimerDriven {
+            period: Duration::from_millis(100),
+            is_set: true
+        }
     );
     let kafka = flow
         .processors
@@ -300,6 +303,27 @@ fn bad_settings_of_components_are_errors_and_not_zero() {
             .to_string()
             .contains("rootGroup")
     );
+}
+
+#[test]
+fn a_period_that_the_flow_sets_is_told_from_the_default() {
+    let flow = Flow::parse(
+        "
+MiNiFi Config Version: 3
+Flow Controller: {name: periods}
+Processors:
+  - {name: make, class: GenerateFlowFile, scheduling period: 1 sec}
+  - {name: log, class: LogAttribute, auto-terminated relationships list: [success]}
+Connections:
+  - {source name: make, source relationship name: success, destination name: log}
+",
+    )
+    .unwrap_or_else(|problems| panic!("{problems}"));
+    let period = Duration::from_secs(1);
+    for (processor, is_set) in flow.processors.iter().zip([true, false]) {
+        let expected = Scheduling::TimerDriven { period, is_set };
+        assert_eq!(processor.scheduling, expected, "{}", processor.name);
+    }
 }
 
 #[test]

@@ -76,10 +76,13 @@ impl Context {
         self.node.wake.is_stopping.load(Ordering::Acquire)
     }
 
-    /// Whether the processor may take more: it is not told to stop or to rest, and has room for
-    /// what it would make.
+    /// Whether the processor may take more in a further session: it is not told to stop, to rest or
+    /// to do one session a period, and has room for what it would make.
     pub fn may_go_on(&self) -> bool {
-        !self.is_stopping() && !self.node.is_held() && !self.node.has_no_room()
+        !self.is_stopping()
+            && !self.node.is_held()
+            && !self.node.is_throttled()
+            && !self.node.has_no_room()
     }
 
     /// Sleeps, but not beyond a stop; says whether the whole time went by.

@@ -120,6 +120,14 @@ impl Node {
         }
     }
 
+    /// Whether the flow sets a period that passes between two sessions.
+    pub(super) fn is_throttled(&self) -> bool {
+        match self.definition.scheduling {
+            Scheduling::TimerDriven { period, is_set } => is_set && !period.is_zero(),
+            _ => false,
+        }
+    }
+
     pub(super) fn input(&self, now: UnixMillis) -> Available {
         let mut best = Available::Nothing;
         for input in &self.inputs {

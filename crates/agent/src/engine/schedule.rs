@@ -4,7 +4,9 @@
 //! In this order: does it rest, is it due, is there input, is there room behind every outgoing
 //! connection? Whoever asks sleeps as long as the answer says, or until it is rung.
 //!
-//! - TIMER_DRIVEN counts from a start at rest: while input waits it goes on at once.
+//! - TIMER_DRIVEN counts from a start. A period that the flow sets holds whatever waits, after a
+//!   failure too: one session, or a try at one, a period. Where it sets none, input that waits is
+//!   worked off at once. A source that has more to take in goes on in both cases.
 //! - CRON_DRIVEN is due at its times alone; what waits then is worked off.
 //! - A yield and a failure rest for the yield period, doubled with each that follows at once, up
 //!   to [`YIELD_FACTOR_MAX`] times; any success ends that. A panic rests for the administrative
@@ -165,25 +167,31 @@ impl Schedule {
         } else {
             0
         };
-        let period = match self.plan.scheduling {
-            Scheduling::TimerDriven(period) => period,
-            Scheduling::EventDriven | Scheduling::CronDriven(_) => Duration::ZERO,
+        let (period, is_set) = match self.plan.scheduling {
+            Scheduling::TimerDriven { period, is_set } => (period, is_set),
+            Scheduling::EventDriven | Scheduling::CronDriven(_) => (Duration::ZERO, false),
+        };
+        let input = around.available(wall);
+        let throttle = match is_set && input.is_some() {
+            true => period,
+            false => Duration::ZERO,
         };
         self.alarm = match outcome {
             Outcome::Done(Next::ScheduledOr(after)) => Some(now + after),
             _ => None,
         };
-        let has_more = || around.available(wall) == Some(Available::Now);
-        self.due = match outcome {
+        let has_more = throttle.is_zero() && input == Some(Available::Now);
+        let due = match outcome {
             Outcome::Panicked => now + self.plan.administrative_yield,
             Outcome::Failed | Outcome::Done(Next::Yield) => now + self.rest(),
             Outcome::Done(Next::Again) => return,
-            Outcome::Done(Next::Scheduled | Next::ScheduledOr(_)) if has_more() => return,
+            Outcome::Done(Next::Scheduled | Next::ScheduledOr(_)) if has_more => return,
             Outcome::Done(Next::Listening(_)) => now,
             Outcome::Done(Next::Scheduled | Next::ScheduledOr(_) | Next::Woken(_)) => {
                 started + period
             }
         };
+        self.due = due.max(started + throttle);
         if let Outcome::Done(Next::Woken(at_the_latest) | Next::Listening(at_the_latest)) = outcome
         {
             self.woken_until = Some(now + at_the_latest);

@@ -39,6 +39,14 @@ fn schedule(scheduling: Scheduling, now: Instant) -> Schedule {
     Schedule::new(plan, now, UnixMillis(0))
 }
 
+/// A timer of a flow that sets this period.
+fn timer(period: Duration) -> Scheduling {
+    Scheduling::TimerDriven {
+        period,
+        is_set: true,
+    }
+}
+
 /// The wall clock `ms` after the start.
 fn wall(ms: u64) -> UnixMillis {
     UnixMillis(i64::try_from(ms).unwrap())
@@ -50,7 +58,7 @@ const MS: fn(u64) -> Duration = Duration::from_millis;
 fn a_timer_counts_from_the_start_of_the_run_before() {
     let zero = Instant::now();
     let around = world(None);
-    let mut schedule = schedule(Scheduling::TimerDriven(MS(100)), zero);
+    let mut schedule = schedule(timer(MS(100)), zero);
     assert_eq!(
         schedule.decide(zero, wall(0), false, &around),
         Decision::Run
@@ -79,6 +87,50 @@ fn a_timer_counts_from_the_start_of_the_run_before() {
 }
 
 #[test]
+fn a_period_that_is_set_holds_back_what_waits_and_tries_after_a_failure() {
+    let zero = Instant::now();
+    let around = world(Some(Available::Now));
+    for outcome in [
+        Outcome::Done(Next::Scheduled),
+        Outcome::Done(Next::ScheduledOr(MS(50))),
+        Outcome::Done(Next::Yield),
+        Outcome::Failed,
+        Outcome::Panicked,
+    ] {
+        let mut schedule = schedule(timer(MS(60_000)), zero);
+        schedule.after(zero, zero + MS(5), wall(5), outcome, &around);
+        let decision = schedule.decide(zero + MS(5), wall(5), false, &around);
+        assert_eq!(
+            decision,
+            Decision::SleepUntil(zero + MS(60_000)),
+            "{outcome:?}"
+        );
+    }
+    // Longer rests hold too.
+    let mut short = schedule(timer(MS(100)), zero);
+    short.after(zero, zero, wall(0), Outcome::Failed, &around);
+    let decision = short.decide(zero, wall(0), false, &around);
+    assert_eq!(decision, Decision::SleepUntil(zero + MS(1_000)));
+}
+
+#[test]
+fn without_a_period_in_the_flow_what_waits_is_worked_off() {
+    let zero = Instant::now();
+    let around = world(Some(Available::Now));
+    let unset = Scheduling::TimerDriven {
+        period: MS(1_000),
+        is_set: false,
+    };
+    for scheduling in [unset, timer(Duration::ZERO)] {
+        let mut schedule = schedule(scheduling, zero);
+        let done = Outcome::Done(Next::Scheduled);
+        schedule.after(zero, zero, wall(0), done, &around);
+        let decision = schedule.decide(zero, wall(0), false, &around);
+        assert_eq!(decision, Decision::Run, "{scheduling:?}");
+    }
+}
+
+#[test]
 fn who_has_no_input_or_no_room_sleeps_until_it_is_rung() {
     let now = Instant::now();
     let around = world(Some(Available::Nothing));
@@ -97,7 +149,7 @@ fn who_has_no_input_or_no_room_sleeps_until_it_is_rung() {
 fn rests_double_up_to_a_bound_and_a_success_ends_that() {
     let mut now = Instant::now();
     let around = world(None);
-    let mut schedule = schedule(Scheduling::TimerDriven(Duration::ZERO), now);
+    let mut schedule = schedule(timer(Duration::ZERO), now);
     let mut rests = Vec::new();
     for outcome in [
         Outcome::Failed,
@@ -176,7 +228,7 @@ fn a_calendars_time_without_input_is_over() {
 fn who_waits_to_be_woken_is_woken_or_comes_by_itself() {
     let now = Instant::now();
     let around = world(None);
-    let mut schedule = schedule(Scheduling::TimerDriven(Duration::ZERO), now);
+    let mut schedule = schedule(timer(Duration::ZERO), now);
     let woken = Outcome::Done(Next::Woken(MS(500)));
     schedule.after(now, now, wall(0), woken, &around);
     let late = now + MS(499);
@@ -202,7 +254,10 @@ fn no_schedule_runs_when_it_may_not_or_sleeps_for_ever_when_it_may() {
         let zero = Instant::now();
         let scheduling = match random.below(3) {
             0 => Scheduling::EventDriven,
-            1 => Scheduling::TimerDriven(MS(random.below(200))),
+            1 => Scheduling::TimerDriven {
+                period: MS(random.below(200)),
+                is_set: random.one_in(2),
+            },
             _ => Scheduling::CronDriven(Cron::parse("* * * * * ?").unwrap()),
         };
         let around = world(None);

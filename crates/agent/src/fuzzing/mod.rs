@@ -1,7 +1,10 @@
 //! What the fuzz targets throw bytes at, and what must hold whatever the bytes are.
 
+use std::sync::{Arc, OnceLock};
+
 use base::UnixMillis;
 use bytes::Bytes;
+use rustls::pki_types::PrivateKeyDer;
 
 use crate::cron::Cron;
 use crate::definition::{Flow, seal};
@@ -92,6 +95,24 @@ pub fn network(input: &[u8]) {
     }
 }
 
+/// A hostile OPC UA server behind all that protects a channel; `keys` are two identities of either
+/// side, each a certificate and its key of PKCS #1, both in DER.
+pub fn channel(keys: &[[&[u8]; 2]; 2], input: &[u8]) {
+    opcua::talk(identities(keys), input);
+}
+
+/// Who is on a channel; read once.
+fn identities(keys: &[[&[u8]; 2]; 2]) -> &'static [Arc<opcua::Identity>; 2] {
+    static IDENTITIES: OnceLock<[Arc<opcua::Identity>; 2]> = OnceLock::new();
+    IDENTITIES.get_or_init(|| {
+        keys.map(|[certificate, key]| {
+            let certificate = opcua::Certificate::sent(certificate).expect("it is a certificate");
+            let key = PrivateKeyDer::Pkcs1(key.into());
+            Arc::new(opcua::Identity::new(certificate, &key).expect("it is its key"))
+        })
+    })
+}
+
 /// Reads `input` as records, as a device's answer, as an extension's frames or as a statement with
 /// places for arguments, as its first byte says.
 pub fn records(input: &[u8]) {
@@ -130,6 +151,7 @@ mod tests {
     use bytes::Bytes;
     use journal::SimDisk;
 
+    use super::mutation;
     use crate::flowfile::Attributes;
     use crate::repository::fuzzing::{input_of, open_for_corpus};
     use crate::testing::HandFlow;
@@ -199,6 +221,27 @@ Connections:
 - {id: way, source name: make, source relationship name: success, destination name: end}
 - {id: round, source name: end, source relationship name: again, destination name: end}
 ";
+
+    /// The corpus holds what a server says that means well; `UPDATE_EXPECT=1` writes it anew.
+    #[test]
+    fn the_corpus_of_channels_holds() {
+        let folder = concat!(
+            env!("CARGO_MANIFEST_DIR"),
+            "/../../fuzz/corpus/agent_channel"
+        );
+        if std::env::var_os("UPDATE_EXPECT").is_some() {
+            std::fs::create_dir_all(folder).unwrap();
+            for (name, input) in crate::opcua::corpus(super::identities(&mutation::KEYS)) {
+                std::fs::write(format!("{folder}/{name}"), input).unwrap();
+            }
+        }
+        let mut count = 0;
+        for entry in std::fs::read_dir(folder).unwrap() {
+            mutation::channel(&std::fs::read(entry.unwrap().path()).unwrap());
+            count += 1;
+        }
+        assert!(count >= 8, "{count} files are no corpus");
+    }
 
     #[test]
     fn the_corpus_of_flow_definitions_holds() {

@@ -103,6 +103,28 @@ fn mutated_repositories_are_opened_or_refused() {
     throw("agent_repository", super::repository);
 }
 
+#[test]
+fn mutated_channels_are_opened_or_refused() {
+    throw("agent_channel", channel);
+}
+
+/// The fuzz target, with its keys.
+pub(super) fn channel(input: &[u8]) {
+    super::channel(&KEYS, input);
+}
+
+/// Its keys.
+pub(super) const KEYS: [[&[u8]; 2]; 2] = [
+    [
+        include_bytes!("../../../../fuzz/keys/small.der"),
+        include_bytes!("../../../../fuzz/keys/small.key"),
+    ],
+    [
+        include_bytes!("../../../../fuzz/keys/large.der"),
+        include_bytes!("../../../../fuzz/keys/large.key"),
+    ],
+];
+
 /// Bytes at borders.
 const ODD: [u8; 8] = [0, 1, 0x7f, 0x80, 0xff, b'\n', b'"', b'{'];
 

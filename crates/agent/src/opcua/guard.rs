@@ -68,6 +68,19 @@ impl Guard {
 
     /// The chunk that opens a channel; `rest` is sequence, request and message.
     pub(crate) fn seal_opening(&self, channel: u32, rest: &[u8]) -> Result<Vec<u8>, Fault> {
+        let block = self.peer.key_bytes();
+        let room = block - self.policy.oaep().overhead();
+        let signature_bytes = self.identity.certificate.key_bytes();
+        let content = padded(rest, room, signature_bytes, block > LARGE_KEY_BYTES);
+        self.seal_opening_padded(channel, content)
+    }
+
+    /// The same with what is padded already.
+    pub(super) fn seal_opening_padded(
+        &self,
+        channel: u32,
+        content: Vec<u8>,
+    ) -> Result<Vec<u8>, Fault> {
         let mut clear = Writer::default();
         clear.u32(channel);
         clear.text(self.policy.uri());
@@ -78,8 +91,7 @@ impl Guard {
         let block = self.peer.key_bytes();
         let room = block - oaep.overhead();
         let signature_bytes = self.identity.certificate.key_bytes();
-        let content = padded(rest, room, signature_bytes, block > LARGE_KEY_BYTES);
-        let blocks = (content.len() + signature_bytes) / room;
+        let blocks = (content.len() + signature_bytes).div_ceil(room);
         let mut chunk = chunk_head(*b"OPN", b'F', clear.len() + blocks * block);
         chunk.extend(clear);
         let clear_bytes = chunk.len();
@@ -141,13 +153,24 @@ impl Guard {
 
     /// A chunk of a message; `way` is channel and token, `rest` sequence, request and the part.
     pub(crate) fn seal(&self, letters: [u8; 3], part: u8, way: &[u8], rest: &[u8]) -> Vec<u8> {
-        let side = &self.keys.as_ref().expect("the channel is open").own;
         let content = padded(rest, BLOCK_BYTES, SIGNATURE_BYTES, false);
+        self.seal_padded(letters, part, way, &content)
+    }
+
+    /// The same with what is padded already to whole blocks.
+    pub(super) fn seal_padded(
+        &self,
+        letters: [u8; 3],
+        part: u8,
+        way: &[u8],
+        content: &[u8],
+    ) -> Vec<u8> {
+        let side = &self.keys.as_ref().expect("the channel is open").own;
         let body_bytes = way.len() + content.len() + SIGNATURE_BYTES;
         let mut chunk = chunk_head(letters, part, body_bytes);
         chunk.extend_from_slice(way);
         let clear_bytes = chunk.len();
-        chunk.extend(content);
+        chunk.extend_from_slice(content);
         let signature = hmac::sign(&side.signing, &chunk);
         chunk.extend_from_slice(signature.as_ref());
         side.encrypt(&mut chunk[clear_bytes..]);
@@ -258,7 +281,12 @@ fn expanded(secret: &[u8], seed: &[u8], bytes: usize) -> Vec<u8> {
 /// What is signed and then encrypted in blocks of `room`: content, and as much padding as makes it
 /// and the signature behind it whole blocks. Padding tells its length in each of its bytes; where
 /// blocks can be longer than a byte tells, the upper half of that stands at the end.
-fn padded(content: &[u8], room: usize, signature_bytes: usize, is_large: bool) -> Vec<u8> {
+pub(super) fn padded(
+    content: &[u8],
+    room: usize,
+    signature_bytes: usize,
+    is_large: bool,
+) -> Vec<u8> {
     let told = 1 + usize::from(is_large);
     let bytes = content.len() + told + signature_bytes;
     let padding = bytes.next_multiple_of(room) - bytes;
@@ -290,7 +318,8 @@ const FORGED: Damaged = Damaged("it is not what the server signed");
 
 const LENGTHS_FIT: &str = "the lengths are the policy's";
 
-const BLOCK_BYTES: usize = 16;
+/// Bytes of a block of what encrypts a channel's messages.
+pub(super) const BLOCK_BYTES: usize = 16;
 const SHORT_KEY_BYTES: usize = 16;
 
 /// Bytes of a message's signature, and of the key that makes it, in all policies that are spoken.

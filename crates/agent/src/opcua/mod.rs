@@ -10,8 +10,11 @@
 //! and a new one opened, between two pieces of work. Leaves out subscriptions, history and events.
 
 #[cfg(test)]
+mod corpus;
+#[cfg(test)]
 mod double;
 mod frame;
+mod fuzzing;
 mod guard;
 mod identity;
 mod message;
@@ -28,7 +31,10 @@ mod wire;
 mod writer;
 
 #[cfg(test)]
+pub(crate) use corpus::corpus;
+#[cfg(test)]
 pub(crate) use double::{Node, OpcPeer, Trouble, opaque, whole};
+pub(crate) use fuzzing::{read_anything, talk};
 pub(crate) use identity::{Certificate, Identity};
 pub(crate) use message::{BROWSE_NAME, NODE_CLASS, OBJECT, Reference, VALUE, VARIABLE};
 pub(crate) use secrecy::Security;
@@ -96,34 +102,3 @@ pub(crate) const REFERENCES: [(&str, u32); 4] = [
 pub(crate) const ORGANIZES: u32 = 35;
 
 const HAS_PROPERTY: u32 = 46;
-
-/// Reads bytes as a server's, for the fuzz targets.
-pub(crate) fn read_anything(bytes: &[u8]) {
-    let Some((first, rest)) = bytes.split_first_chunk::<{ frame::HEAD_BYTES }>() else {
-        return;
-    };
-    if let Ok(head) = frame::head(*first) {
-        let body = &rest[..head.len.min(rest.len())];
-        // A fault is an answer too.
-        let _ = frame::acknowledged(body);
-        let _ = frame::opened(None, body);
-        let _ = frame::Assembly::default().add(None, &head, body, frame::Way::default(), 0);
-    }
-    if let Ok(answer) = message::answer(message::CREATE_SESSION, rest) {
-        drop(message::created(answer).map(|told| Certificate::sent(&told.certificate)));
-    }
-    if let Ok(answer) = message::answer(message::BROWSE, rest) {
-        drop(message::browsed(answer));
-    }
-    if let Ok(answer) = message::answer(message::TRANSLATE, rest) {
-        drop(message::translated(answer));
-    }
-    if let Ok(answer) = message::answer(message::READ, rest)
-        && let Ok(values) = message::values(answer, 1)
-    {
-        for value in values.iter().filter_map(|told| told.value.as_ref()) {
-            drop((text(value), size(value)));
-        }
-        drop(values.iter().map(|told| told.source_time.map(time)).max());
-    }
-}

@@ -5,6 +5,10 @@
 //! was not acknowledged comes again after a crash or a lost link: at least once. With a clean
 //! session what was on its way when the link broke is lost, as MQTT says.
 //!
+//! With a Record Reader and a Record Writer the messages that are there become one FlowFile of
+//! records. A message that cannot be read or written so is told in a bulletin and let go, as in
+//! MiNiFi C++.
+//!
 //! A flow that is held back stops reading from the server: nothing is dropped here. When that
 //! lasts longer than the keep alive interval, the server may end the link.
 
@@ -14,11 +18,13 @@ use std::time::Duration;
 use bytes::Bytes;
 use rumqttc::QoS;
 
+use super::convert_record::{Formats, MIME_TYPE, READER, RECORD_COUNT, WRITER};
 use super::mqtt_properties::{
     BROKER_URI, CLIENT_ID, KEEP_ALIVE, PASSWORD, QUALITY, SECURITY_PROTOCOL, SSL_CONTEXT, TIMEOUT,
     USERNAME, VERSION, WILL_CONTENT_TYPE, WILL_MESSAGE, WILL_QUALITY, WILL_RETAIN, WILL_TOPIC,
     quality, settings as mqtt_settings,
 };
+use super::refused::{Refused, taken};
 use super::tls_files::{SECURITY_CA, SECURITY_CERT, SECURITY_KEY, SECURITY_PASS_PHRASE};
 use super::{
     AttributeKind, Dynamic, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
@@ -27,9 +33,11 @@ use super::{
 use crate::bulletins::Level;
 use crate::engine::{Context, is_passing};
 use crate::flowfile::Attributes;
+use crate::json::{Fields, Json};
 use crate::mqtt::{Happened, Link, Message, MqttSettings, Version};
 use crate::net::limits::{MQTT_BATCH_BYTES_MAX, MQTT_MESSAGES_WAITING_MAX};
 use crate::provenance::EventKind;
+use crate::record_sets::{READER_ROLE, RecordError, WRITER_ROLE};
 use crate::session::ProcessSession;
 
 /// The processor's definition.
@@ -86,8 +94,16 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         .default("0")
         .allowed(&["0"]),
         PropertyKind::new(
+            READER.name,
+            "The service that reads messages as records; all that are there become one FlowFile.",
+        )
+        .shape(Shape::Service(READER_ROLE)),
+        PropertyKind::new(WRITER.name, "The service that writes these records.")
+            .shape(Shape::Service(WRITER_ROLE)),
+        PropertyKind::new(
             "Add Attributes As Fields",
-            "Has no meaning: messages are no records. Taken, since flows name it.",
+            "Whether each record has the fields _topic, _topicSegments, _qos, _isDuplicate and \
+             _isRetained of its message.",
         )
         .default("true")
         .shape(Shape::Flag),
@@ -110,11 +126,14 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
     dynamic: Dynamic::None,
     relationships: &[RelationshipKind {
         name: "success",
-        description: "A FlowFile for each message.",
+        description: "A FlowFile for each message, or for the records of several.",
     }],
     writes: &[
         AttributeKind::new("mqtt.broker", "The server's host and port."),
-        AttributeKind::new("mqtt.topic", "The message's topic."),
+        AttributeKind::new(
+            "mqtt.topic",
+            "The message's topic; this and what follows not where messages are records.",
+        ),
         AttributeKind::new(
             "mqtt.topic.segment.<n>",
             "The topic's parts, counted from zero.",
@@ -127,6 +146,8 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
             "Where a 5.0 message wants an answer.",
         ),
         AttributeKind::new("<user property>", "The user properties of a 5.0 message."),
+        AttributeKind::new(RECORD_COUNT.name, "Records, where messages are records."),
+        AttributeKind::new(MIME_TYPE.name, "What the Record Writer writes."),
     ],
     input: Input::Forbidden,
     make: |settings| ConsumeMqtt::new(settings).map(|made| Box::new(made) as _),
@@ -138,6 +159,8 @@ struct ConsumeMqtt {
     qos: QoS,
     queue: usize,
     content_type_attribute: Option<String>,
+    formats: Option<Formats>,
+    adds_fields: bool,
     link: Option<Link>,
     /// What came over that link and found no room in the repository yet.
     in_hand: Vec<Message>,
@@ -169,6 +192,8 @@ impl ConsumeMqtt {
             qos: quality(settings, "Quality of Service")?,
             queue: queue.min(MQTT_MESSAGES_WAITING_MAX),
             content_type_attribute: settings.text("Attribute From Content Type")?,
+            formats: Formats::optional(settings)?,
+            adds_fields: settings.flag("Add Attributes As Fields")?,
             link: None,
             in_hand: Vec::new(),
         })
@@ -240,6 +265,91 @@ impl ConsumeMqtt {
         Ok(())
     }
 
+    /// Makes one FlowFile of the records of all messages.
+    fn keep_records(
+        &self,
+        context: &Context,
+        session: &mut ProcessSession<'_>,
+        formats: &Formats,
+        messages: &[Message],
+    ) -> Result<(), ProcessorError> {
+        let mut records = Vec::with_capacity(messages.len());
+        for message in messages {
+            if let Some(of_message) = taken(context, self.records(formats, message))? {
+                records.push(of_message);
+            }
+        }
+        if records.iter().all(Vec::is_empty) {
+            return Ok(());
+        }
+        match self.write_records(session, formats, records.iter().flatten()) {
+            // One that does not fit to the others does not take them along.
+            Err(Refused::FlowFile(_)) if records.len() > 1 => {
+                for of_message in &records {
+                    let written = self.write_records(session, formats, of_message.iter());
+                    taken(context, written)?;
+                }
+                Ok(())
+            }
+            written => taken(context, written).map(drop),
+        }
+    }
+
+    /// The records of a message, all of them or none.
+    fn records(&self, formats: &Formats, message: &Message) -> Result<Vec<Fields>, Refused> {
+        let mut records = formats.readers.open(message.payload.as_ref());
+        let mut all = Vec::new();
+        let unread = |error: RecordError| match Refused::from(error) {
+            Refused::FlowFile(why) => {
+                Refused::FlowFile(format!("a message to '{}': {why}", message.topic))
+            }
+            session => session,
+        };
+        while let Some(mut record) = records.next().map_err(unread)? {
+            if self.adds_fields {
+                let segments = message.topic.split('/').take(SEGMENTS_MAX);
+                let segments = segments.map(|segment| Json::Text(segment.to_owned()));
+                record.set("_topic", Json::Text(message.topic.clone()));
+                record.set("_topicSegments", Json::List(segments.collect()));
+                record.set("_qos", Json::Whole(message.qos.into()));
+                record.set("_isDuplicate", Json::Flag(message.is_duplicate));
+                record.set("_isRetained", Json::Flag(message.is_retained));
+            }
+            all.push(record);
+        }
+        Ok(all)
+    }
+
+    fn write_records<'r>(
+        &self,
+        session: &mut ProcessSession<'_>,
+        formats: &Formats,
+        records: impl Iterator<Item = &'r Fields>,
+    ) -> Result<(), Refused> {
+        let mut content = session.writer();
+        let mut count = 0;
+        {
+            let mut writer = formats.writers.create(&mut content);
+            for record in records {
+                writer.write(record)?;
+                count += 1;
+            }
+            writer.finish()?;
+        }
+        let content = content.finish()?;
+        let address = self.settings.address();
+        let mut attributes = Attributes::default();
+        attributes.set("mqtt.broker", address.as_str());
+        attributes.set(RECORD_COUNT.name, count.to_string());
+        attributes.set(MIME_TYPE.name, formats.writers.mime_type());
+        let mut flow_file = session.create(Arc::new(attributes));
+        session.set_content(&mut flow_file, content)?;
+        let transit = format!("mqtt://{address}/{}", self.filter);
+        session.note(&flow_file, EventKind::Receive, &transit);
+        session.transfer(flow_file, 0);
+        Ok(())
+    }
+
     fn attributes(&self, message: &Message) -> Attributes {
         let user = message.user_properties.iter();
         let mut attributes =
@@ -298,7 +408,10 @@ impl Processor for ConsumeMqtt {
         }
         if !self.in_hand.is_empty() {
             let messages = std::mem::take(&mut self.in_hand);
-            let kept = self.keep(session, &messages);
+            let kept = match &self.formats {
+                Some(formats) => self.keep_records(context, session, formats, &messages),
+                None => self.keep(session, &messages),
+            };
             match kept.and_then(|()| session.commit_and_wait()) {
                 Ok(()) => self.acknowledge(context, &messages),
                 Err(ProcessorError::Repository(error)) if is_passing(&error) => {

@@ -3,9 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
+use serde_json::json;
+
 use crate::flow_tests::agent;
 use crate::repository::{ContentKind, RepositoryOptions};
-use crate::testing::{MqttPeer, Rig, ground, runtime, start, wait_or_tell, wait_until};
+use crate::testing::{MqttPeer, Out, Rig, ground, runtime, start, wait_or_tell, wait_until};
 
 /// ConsumeMQTT from one server to PublishMQTT to another.
 fn copy(from: &MqttPeer, to: &MqttPeer, consume: &str, publish: &str) -> String {
@@ -228,6 +230,170 @@ fn settings_that_do_not_fit_are_refused() {
         ("Last Will Topic: 'a/+'", "no topic to publish to"),
     ] {
         assert!(started(consume).contains(message), "{}", started(consume));
+    }
+}
+
+/// A rig with readers and writers of JSON and CSV.
+fn with_formats(
+    kind: &str,
+    server: &MqttPeer,
+    topic: &str,
+    more: &[(&str, &str)],
+) -> Result<Rig, String> {
+    let address = format!("mqtt://{}", server.address());
+    let own = [
+        ("Broker URI", address.as_str()),
+        ("Topic", topic),
+        ("Client ID", "edge"),
+        ("Quality of Service", "1"),
+    ];
+    let service = |id: &str, class: &str| json!({ "id": id, "name": id, "class": class });
+    let mut lines = service("lines", "JsonRecordSetWriter");
+    lines["Properties"] = json!({ "Output Grouping": "One Line Per Object" });
+    let services = json!({ "Controller Services": [
+        service("json", "JsonTreeReader"),
+        service("csv", "CSVRecordSetWriter"),
+        lines,
+    ] });
+    Rig::try_new(kind, &[&own[..], more].concat(), services)
+}
+
+/// Triggers until ConsumeMQTT has taken and acknowledged all of these.
+fn consume(rig: &mut Rig, server: &MqttPeer, messages: &[(&str, &str)]) {
+    wait_until("it has subscribed", || {
+        rig.trigger().unwrap();
+        !server.filters("edge").is_empty()
+    });
+    server.send_all("edge", messages);
+    wait_until("all is acknowledged", || {
+        rig.trigger().unwrap();
+        server.unacknowledged("edge") == 0
+    });
+}
+
+#[test]
+fn messages_become_records_of_one_flow_file_and_unreadable_ones_do_not() {
+    let server = MqttPeer::start();
+    let formats = [("Record Reader", "json"), ("Record Writer", "lines")];
+    let mut rig = with_formats("ConsumeMQTT", &server, "a/#", &formats).unwrap();
+    let messages = [
+        ("a/b", r#"{"n":1}"#),
+        ("a/c", r#"[{"n":2},{"n":3}]"#),
+        ("a/d", r#"[{"n":4},{"n"#),
+        ("a/e", "[]"),
+        ("a/b/", r#"{"n":5,"_qos":"own"}"#),
+    ];
+    consume(&mut rig, &server, &messages);
+    let lines = |topic: &str, segments: &str, n: u32| {
+        format!(
+            "{{\"n\":{n},\"_topic\":\"{topic}\",\"_topicSegments\":[{segments}],\"_qos\":1,\
+             \"_isDuplicate\":false,\"_isRetained\":false}}\n"
+        )
+    };
+    let last = "{\"n\":5,\"_qos\":1,\"_topic\":\"a/b/\",\"_topicSegments\":[\"a\",\"b\",\"\"],\
+                \"_isDuplicate\":false,\"_isRetained\":false}\n";
+    let expected = [
+        lines("a/b", r#""a","b""#, 1),
+        lines("a/c", r#""a","c""#, 2),
+        lines("a/c", r#""a","c""#, 3),
+        last.to_owned(),
+    ];
+    let all = rig.out("success");
+    let content: Vec<&str> = all.iter().map(Out::text).collect();
+    assert_eq!(content.concat(), expected.concat());
+    let counts: usize = all
+        .iter()
+        .map(|out| out.attribute("record.count").parse::<usize>().unwrap())
+        .sum();
+    assert_eq!(counts, 4);
+    assert_eq!(all[0].attribute("mqtt.topic"), "");
+    assert_eq!(
+        all[0].attribute("mqtt.broker"),
+        server.address().to_string()
+    );
+    let bulletins = rig.bulletins();
+    assert!(
+        matches!(&bulletins[..], [one] if one.contains("a message to 'a/d'")),
+        "{bulletins:?}"
+    );
+}
+
+#[test]
+fn records_that_do_not_fit_to_those_of_other_messages_come_alone() {
+    let server = MqttPeer::start();
+    let formats = [
+        ("Record Reader", "json"),
+        ("Record Writer", "csv"),
+        ("Add Attributes As Fields", "false"),
+    ];
+    let mut rig = with_formats("ConsumeMQTT", &server, "a/#", &formats).unwrap();
+    let messages = [("a/b", r#"{"n":1}"#), ("a/b", r#"{"m":[2]}"#)];
+    consume(&mut rig, &server, &messages);
+    let all = rig.out("success");
+    let content: Vec<&str> = all.iter().map(Out::text).collect();
+    assert_eq!(content, ["n\n1\n", "m\n[2]\n"]);
+}
+
+#[test]
+fn each_record_of_a_flow_file_is_a_message_or_none_is() {
+    let server = MqttPeer::start();
+    let formats = [("Record Reader", "json"), ("Record Writer", "csv")];
+    let mut rig = with_formats("PublishMQTT", &server, "out/${to}", &formats).unwrap();
+    let records: Vec<String> = (0..2_500).map(|n| format!("{{\"n\":{n}}}")).collect();
+    rig.put(
+        &[("to", "a"), ("mime.type", "application/json")],
+        format!("[{}]", records.join(",")),
+    );
+    rig.put(&[("to", "b")], r#"[{"n":1},{"n""#);
+    rig.put(&[("to", "+")], r#"{"n":7}"#);
+    rig.put(&[("to", "c")], "[]");
+    rig.run();
+    let expected: Vec<String> = (0..2_500).map(|n| format!("n\n{n}\n")).collect();
+    assert_eq!(payloads(&server), expected);
+    assert!(
+        server
+            .published()
+            .iter()
+            .all(|(topic, ..)| topic == "out/a")
+    );
+    let sent = rig.out("success");
+    assert_eq!(sent.len(), 2_500);
+    assert_eq!(sent[2_499].text(), "n\n2499\n");
+    assert_eq!(sent[2_499].attribute("mime.type"), "text/csv");
+    assert_eq!(sent[2_499].attribute("to"), "a");
+    rig.advance(Duration::from_secs(60));
+    let failed = rig.out("failure");
+    let failed: Vec<&str> = failed.iter().map(Out::text).collect();
+    assert_eq!(failed, [r#"[{"n":1},{"n""#, "n\n7\n"]);
+    assert_eq!(rig.waiting(), 0);
+}
+
+#[test]
+fn a_broken_link_has_all_records_of_a_flow_file_published_again() {
+    let server = MqttPeer::start();
+    let formats = [("Record Reader", "json"), ("Record Writer", "lines")];
+    let mut rig = with_formats("PublishMQTT", &server, "out", &formats).unwrap();
+    let records: Vec<String> = (0..1_500).map(|n| format!("{{\"n\":{n}}}")).collect();
+    rig.put(&[], format!("[{}]", records.join(",")));
+    server.acknowledge_only(Some(1_200));
+    rig.trigger().unwrap_err();
+    assert_eq!((rig.counts(), rig.waiting()), (vec![], 1));
+    server.acknowledge_only(None);
+    let before = server.published().len();
+    rig.run();
+    assert_eq!(rig.counts(), [("success", 1_500)]);
+    let again: Vec<String> = payloads(&server).split_off(before);
+    let lines: Vec<String> = records.iter().map(|record| format!("{record}\n")).collect();
+    assert_eq!(again, lines);
+}
+
+#[test]
+fn a_reader_without_a_writer_is_refused() {
+    let server = MqttPeer::start();
+    for kind in ["ConsumeMQTT", "PublishMQTT"] {
+        let one = [("Record Reader", "json")];
+        let refused = with_formats(kind, &server, "a", &one).err().unwrap();
+        assert!(refused.contains("are set both or not at all"), "{refused}");
     }
 }
 

@@ -79,6 +79,21 @@ struct ConvertRecord {
 }
 
 impl Formats {
+    /// Those that the properties name, where they do.
+    pub(super) fn optional(settings: &Settings<'_>) -> Result<Option<Self>, String> {
+        match (
+            settings.service(READER.name)?,
+            settings.service(WRITER.name)?,
+        ) {
+            (Some(readers), Some(writers)) => Ok(Some(Formats { readers, writers })),
+            (None, None) => Ok(None),
+            _ => Err(format!(
+                "{} and {} are set both or not at all",
+                READER.name, WRITER.name
+            )),
+        }
+    }
+
     /// Those that the properties name.
     pub(super) fn new(settings: &Settings<'_>) -> Result<Self, String> {
         let missing = |name: &str| format!("{name} is required and empty");

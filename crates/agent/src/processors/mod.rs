@@ -258,7 +258,7 @@ pub trait Processor: Send {
 /// When a processor wants to run again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Next {
-    /// When its schedule says so, or at once while it has input.
+    /// When its schedule says so, or at once while it has input and the flow sets no period.
     Scheduled,
     /// The same, and after so long without input too: it keeps something that comes of age.
     ScheduledOr(std::time::Duration),

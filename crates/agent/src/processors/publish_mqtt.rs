@@ -4,31 +4,41 @@
 //! batch, so after a crash or a lost connection the batch is published again. With QoS 0 they
 //! leave when the bytes are with the operating system, and what a broken connection swallowed is
 //! lost. A message that a 5.0 server refuses by a reason fails alone.
+//!
+//! With a Record Reader and a Record Writer each record of a FlowFile is a message, and a FlowFile
+//! that leaves in its place; all of them are read before the first is published, and a batch that
+//! breaks has all of the FlowFile's records published again.
 
 use std::collections::HashMap;
+use std::iter::Peekable;
+use std::sync::Arc;
 use std::time::Duration;
 
+use bytes::Bytes;
 use rumqttc::QoS;
 use tokio::time::Instant;
 
+use super::convert_record::{Formats, MIME_TYPE, READER, WRITER};
 use super::mqtt_properties::{
     BROKER_URI, CLIENT_ID, KEEP_ALIVE, PASSWORD, QUALITY, SECURITY_PROTOCOL, SSL_CONTEXT, TIMEOUT,
     USERNAME, VERSION, WILL_CONTENT_TYPE, WILL_MESSAGE, WILL_QUALITY, WILL_RETAIN, WILL_TOPIC,
     is_legal, quality, settings as mqtt_settings,
 };
+use super::refused::{Refused, taken};
 use super::tls_files::{SECURITY_CA, SECURITY_CERT, SECURITY_KEY, SECURITY_PASS_PHRASE};
 use super::{
-    Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
-    RelationshipKind, Settings, Shape,
+    AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
+    PropertyKind, RelationshipKind, Settings, Shape,
 };
 use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::expression::Expression;
 use crate::flowfile::FlowFile;
-use crate::limits::MQTT_IN_FLIGHT_MAX;
+use crate::limits::{CONTENT_PIECE_BYTES, MQTT_IN_FLIGHT_MAX, SPLITS_MAX};
 use crate::mqtt::{Happened, Link, MqttSettings, Outgoing};
 use crate::net::limits::MQTT_PACKET_BYTES_MAX;
 use crate::provenance::EventKind;
+use crate::record_sets::{READER_ROLE, WRITER_ROLE};
 use crate::session::ProcessSession;
 
 /// The processor's definition.
@@ -62,6 +72,16 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         .shape(Shape::Duration),
         PropertyKind::new("Content Type", "What messages are; 5.0 only.")
             .expressions(Expressions::FlowFile),
+        PropertyKind::new(
+            READER.name,
+            "The service that reads the content as records, each of which is a message.",
+        )
+        .shape(Shape::Service(READER_ROLE)),
+        PropertyKind::new(
+            WRITER.name,
+            "The service that writes each record's message.",
+        )
+        .shape(Shape::Service(WRITER_ROLE)),
         KEEP_ALIVE,
         TIMEOUT,
         WILL_TOPIC,
@@ -82,14 +102,18 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
     relationships: &[
         RelationshipKind {
             name: "success",
-            description: "FlowFiles that are published.",
+            description: "FlowFiles that are published, or one for each of their records.",
         },
         RelationshipKind {
             name: "failure",
-            description: "FlowFiles that cannot be messages: no legal topic, too large.",
+            description: "FlowFiles that cannot be messages: no legal topic, too large, no \
+                          records.",
         },
     ],
-    writes: &[],
+    writes: &[AttributeKind::new(
+        MIME_TYPE.name,
+        "What the Record Writer writes.",
+    )],
     input: Input::Required,
     make: |settings| PublishMqtt::new(settings).map(|made| Box::new(made) as _),
 };
@@ -101,6 +125,7 @@ struct PublishMqtt {
     expiry: Option<u32>,
     qos: QoS,
     retain: bool,
+    formats: Option<Formats>,
     link: Option<Link>,
 }
 
@@ -122,8 +147,27 @@ impl PublishMqtt {
             expiry: expiry.map(|seconds| u32::try_from(seconds).unwrap_or(u32::MAX)),
             qos: quality(settings, "Quality of Service")?,
             retain: settings.flag("Retain")?,
+            formats: Formats::optional(settings)?,
             link: None,
         })
+    }
+
+    /// Publishes FlowFiles, batch by batch.
+    fn send(
+        &mut self,
+        context: &Context,
+        session: &mut ProcessSession<'_>,
+        flow_files: Vec<FlowFile>,
+    ) -> Result<(), ProcessorError> {
+        let mut waiting = flow_files.into_iter().peekable();
+        while waiting.peek().is_some() {
+            if context.is_stopping() {
+                return Err(ProcessorError::Failed("stopped between batches".to_owned()));
+            }
+            let batch = self.gather(context, session, &mut waiting)?;
+            self.send_batch(context, session, batch)?;
+        }
+        Ok(())
     }
 
     /// The messages of a batch; FlowFiles without a legal topic fail.
@@ -131,9 +175,15 @@ impl PublishMqtt {
         &self,
         context: &Context,
         session: &mut ProcessSession<'_>,
+        waiting: &mut Peekable<impl Iterator<Item = FlowFile>>,
     ) -> Result<Vec<(Outgoing, FlowFile)>, ProcessorError> {
         let mut batch = Vec::new();
-        for flow_file in session.take(usize::from(MQTT_IN_FLIGHT_MAX), BATCH_BYTES_MAX) {
+        let mut bytes = 0;
+        while batch.len() < usize::from(MQTT_IN_FLIGHT_MAX)
+            && let Some(flow_file) =
+                waiting.next_if(|next| bytes == 0 || bytes + next.size() <= BATCH_BYTES_MAX)
+        {
+            bytes += flow_file.size();
             match self.message(session, &flow_file)? {
                 Ok(message) => batch.push((message, flow_file)),
                 Err(reason) => {
@@ -196,18 +246,16 @@ impl PublishMqtt {
             ProcessorError::Failed(format!("not published to {address}: {reason}"))
         })
     }
-}
 
-impl Processor for PublishMqtt {
-    fn trigger(
+    fn send_batch(
         &mut self,
         context: &Context,
         session: &mut ProcessSession<'_>,
-    ) -> Result<Next, ProcessorError> {
-        let (messages, flow_files): (Vec<_>, Vec<_>) =
-            self.gather(context, session)?.into_iter().unzip();
+        batch: Vec<(Outgoing, FlowFile)>,
+    ) -> Result<(), ProcessorError> {
+        let (messages, flow_files): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
         if messages.is_empty() {
-            return Ok(Next::Scheduled);
+            return Ok(());
         }
         let topics: Vec<String> = messages
             .iter()
@@ -227,6 +275,35 @@ impl Processor for PublishMqtt {
                 }
             }
         }
+        Ok(())
+    }
+}
+
+impl Processor for PublishMqtt {
+    fn trigger(
+        &mut self,
+        context: &Context,
+        session: &mut ProcessSession<'_>,
+    ) -> Result<Next, ProcessorError> {
+        let flow_files = match &self.formats {
+            None => session.take(usize::from(MQTT_IN_FLIGHT_MAX), BATCH_BYTES_MAX),
+            Some(formats) => {
+                let Some(whole) = session.take_one() else {
+                    return Ok(Next::Scheduled);
+                };
+                match taken(context, by_records(formats, session, &whole))? {
+                    Some(pieces) => {
+                        session.remove_all(vec![whole]);
+                        pieces
+                    }
+                    None => {
+                        session.transfer_penalized(whole, FAILURE);
+                        Vec::new()
+                    }
+                }
+            }
+        };
+        self.send(context, session, flow_files)?;
         session.commit_lazily()?;
         Ok(Next::Scheduled)
     }
@@ -236,6 +313,49 @@ impl Processor for PublishMqtt {
             link.close();
         }
     }
+}
+
+/// A FlowFile for each record of `whole`, its content a set of that record alone.
+fn by_records(
+    formats: &Formats,
+    session: &mut ProcessSession<'_>,
+    whole: &FlowFile,
+) -> Result<Vec<FlowFile>, Refused> {
+    let mut records = formats.readers.open(session.reader(whole));
+    let (mut contents, mut bytes, mut ends) = (Vec::new(), Vec::new(), Vec::new());
+    loop {
+        let record = records.next()?;
+        if !ends.is_empty() && (record.is_none() || bytes.len() >= CONTENT_PIECE_BYTES) {
+            let content = session.content(Bytes::from(std::mem::take(&mut bytes)))?;
+            let mut start = 0;
+            for end in ends.drain(..) {
+                contents.push(content.slice(start, end - start));
+                start = end;
+            }
+        }
+        let Some(record) = record else {
+            break;
+        };
+        if contents.len() + ends.len() >= SPLITS_MAX {
+            return Err(Refused::flow_file(format!(
+                "there are more than {SPLITS_MAX} records: split it before"
+            )));
+        }
+        let mut writer = formats.writers.create(&mut bytes);
+        writer.write(&record)?;
+        writer.finish()?;
+        drop(writer);
+        ends.push(bytes.len() as u64);
+    }
+    let mut attributes = Arc::clone(whole.attributes());
+    Arc::make_mut(&mut attributes).set(MIME_TYPE.name, formats.writers.mime_type());
+    let mut pieces = Vec::with_capacity(contents.len());
+    for content in contents {
+        let mut piece = session.create_child(&[whole], Arc::clone(&attributes));
+        session.set_content(&mut piece, content)?;
+        pieces.push(piece);
+    }
+    Ok(pieces)
 }
 
 /// Publishes `messages` and waits for what the server says to each, in their order.

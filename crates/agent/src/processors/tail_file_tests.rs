@@ -6,8 +6,10 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use serde_json::json;
+
 use crate::processors::packing::Format;
-use crate::testing::Rig;
+use crate::testing::{Rig, wait_until};
 
 fn single(path: &Path, more: &[(&str, &str)]) -> Rig {
     let path = path.to_str().unwrap();
@@ -437,6 +439,85 @@ fn mistakes_are_told_at_the_start() {
         let error = made.err().unwrap();
         assert!(error.contains(part), "{error}");
     }
+}
+
+/// Logs of pods as the kubelet keeps them.
+fn log_of(pods: &Path, pod: &str, container: &str, text: &str) {
+    let folder = pods.join(pod).join(container);
+    fs::create_dir_all(&folder).unwrap();
+    append(&folder.join("0.log"), text);
+}
+
+#[test]
+fn containers_logs_tell_whose_they_are_also_of_pods_that_come_later() {
+    let dir = tempfile::tempdir().unwrap();
+    let pods = dir.path().join("pods");
+    log_of(&pods, "shop_web-1_u1", "app", "one\n");
+    log_of(&pods, "shop_web-1_u1", "istio", "filtered\n");
+    log_of(&pods, "shop_db-0_u2", "app", "filtered\n");
+    log_of(&pods, "kube-system_web-2_u3", "app", "filtered\n");
+    log_of(&pods, "no pod", "app", "filtered\n");
+    log_of(&pods, "shop_web-9_u_4", "app", "filtered\n");
+    fs::write(pods.join("shop_web-8_u8"), "a file").unwrap();
+    let base = format!(
+        "{}/${{namespace}}_${{pod}}_${{uid}}/${{container}}",
+        pods.display()
+    );
+    let services = json!({ "Controller Services": [{
+        "id": "node",
+        "name": "node",
+        "class": "KubernetesControllerService",
+        "Properties": {
+            "Namespace Filter": "shop",
+            "Pod Name Filter": "web-.*",
+            "Container Name Filter": "ap",
+            "Pod Log Directory": pods.to_str().unwrap(),
+        },
+    }] });
+    let own = [
+        ("tail-mode", "Multiple file"),
+        ("tail-base-directory", base.as_str()),
+        ("File to Tail", r".*\.log"),
+        ("Keep Delimiter", "false"),
+        ("Attribute Provider Service", "node"),
+    ];
+    let mut rig = Rig::try_new("TailFile", &own, services.clone()).unwrap();
+    rig.run();
+    // A filter is of the whole name.
+    assert_eq!(rig.count("success"), 0);
+    let text = services.to_string().replace("\"ap\"", "\"app?\"");
+    let services = serde_json::from_str(&text).unwrap();
+    let mut rig = Rig::try_new("TailFile", &own, services).unwrap();
+    let next = |rig: &mut Rig, line: &str, pod: &str, uid: &str| {
+        wait_until("a line comes", || {
+            rig.run();
+            rig.count("success") > 0
+        });
+        let out = rig.one("success");
+        assert_eq!(out.text(), line);
+        for (name, value) in [
+            ("kubernetes.namespace", "shop"),
+            ("kubernetes.pod", pod),
+            ("kubernetes.uid", uid),
+            ("kubernetes.container", "app"),
+        ] {
+            assert_eq!(out.attribute(name), value, "{name} of {line}");
+        }
+    };
+    next(&mut rig, "one", "web-1", "u1");
+    // Nothing but the kernel tells of it: files are looked for each ten minutes.
+    fs::create_dir(pods.join("shop_web-3_u5")).unwrap();
+    rig.run();
+    log_of(&pods, "shop_web-3_u5", "app", "two\n");
+    next(&mut rig, "two", "web-3", "u5");
+    rig.kill();
+    log_of(&pods, "shop_web-1_u1", "app", "three\n");
+    next(&mut rig, "three", "web-1", "u1");
+    // What a pod said last is its own, though it is gone from the node.
+    log_of(&pods, "shop_web-3_u5", "app", "four\n");
+    fs::remove_dir_all(pods.join("shop_web-3_u5")).unwrap();
+    log_of(&pods, "shop_web-4_u6", "app", "");
+    next(&mut rig, "four", "web-3", "u5");
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::{ContentKind, FlowFileKind, ProvenanceKind, Repository};
 use crate::AgentError;
 use crate::connection::Connection;
 use crate::content::Claim;
-use crate::fail_point::fail_point;
+use crate::fail_point::{fail_point, refuses};
 use crate::flowfile::{FlowFile, FlowFileId};
 use crate::records::{self, Check, Writer};
 
@@ -238,6 +238,10 @@ impl Repository {
         parts.extend(carried.content.iter().map(Bytes::as_ref));
         let frame = commit_frame(&parts);
         fail_point("repository.before_flush");
+        if refuses("repository.before_flush") {
+            let source = Arc::new(std::io::Error::from(std::io::ErrorKind::StorageFull));
+            return Err(refused(JournalError::Full { source }));
+        }
         let need = carried.need;
         let (done, records) = waiting(carried.waits, need);
         let placed = if carried.is_vital {

@@ -28,6 +28,7 @@ pub(crate) mod azure_credentials;
 #[cfg(feature = "sql")]
 mod database;
 mod gcp_credentials;
+mod kubernetes;
 mod proxy_configuration;
 mod ssl_context;
 mod state_storage;
@@ -48,6 +49,7 @@ use crate::record_sets;
 pub(crate) use aws_credentials::aws_source;
 #[cfg(feature = "sql")]
 pub(crate) use database::ROLE as DATABASE_ROLE;
+pub(crate) use kubernetes::{ATTRIBUTE_PROVIDER, Containers};
 pub use proxy_configuration::{ProxyConfiguration, ProxyType};
 pub use ssl_context::{ClientAuthentication, SslContext, SslFiles};
 pub(crate) use update_policy::UpdatePolicy;
@@ -80,6 +82,7 @@ pub const SERVICES: &[&ServiceKind] = &[
     &gcp_credentials::KIND,
     #[cfg(feature = "sql")]
     &database::ODBC,
+    &kubernetes::KIND,
     &update_policy::KIND,
     &state_storage::PERSISTENT,
     &state_storage::ROCKS_DB,

@@ -96,15 +96,17 @@ impl MqttPeer {
             .map_or(0, |session| session.unacknowledged.len())
     }
 
+    /// Sends messages at once.
+    pub(crate) fn send_all(&self, client: &str, messages: &[(&str, &str)]) {
+        let mut state = self.0.state.lock();
+        for (topic, payload) in messages {
+            state.send(client, topic, *payload);
+        }
+    }
+
     /// Sends a message of quality 1 to a client that subscribed, now or when it is back.
     pub(crate) fn send(&self, client: &str, topic: &str, payload: impl Into<Vec<u8>>) {
-        let mut state = self.0.state.lock();
-        let session = state.sessions.entry(client.to_owned()).or_default();
-        session.last_id = session.last_id % 60_000 + 1;
-        let mut publish = Publish::new(topic, QoS::AtLeastOnce, payload);
-        publish.pkid = session.last_id;
-        session.unacknowledged.insert(publish.pkid, publish.clone());
-        session.write(Packet::Publish(publish));
+        self.0.state.lock().send(client, topic, payload);
     }
 
     /// Cuts a client's link.
@@ -171,6 +173,15 @@ impl MqttPeer {
 }
 
 impl State {
+    fn send(&mut self, client: &str, topic: &str, payload: impl Into<Vec<u8>>) {
+        let session = self.sessions.entry(client.to_owned()).or_default();
+        session.last_id = session.last_id % 60_000 + 1;
+        let mut publish = Publish::new(topic, QoS::AtLeastOnce, payload);
+        publish.pkid = session.last_id;
+        session.unacknowledged.insert(publish.pkid, publish.clone());
+        session.write(Packet::Publish(publish));
+    }
+
     fn obey(&mut self, client: &str, packet: Packet) -> bool {
         let answers = matches!(packet, Packet::Publish(_));
         if answers && let Some(left) = &mut self.acks_left {

@@ -113,15 +113,21 @@ impl Rig {
 
     /// Triggers it until nothing waits for it and it does not ask to go on, as the engine would.
     pub(crate) fn run(&mut self) {
+        self.trigger_until_done()
+            .unwrap_or_else(|error| panic!("{error}"));
+    }
+
+    /// The same, until a trigger fails.
+    fn trigger_until_done(&mut self) -> Result<(), String> {
         for _ in 0..TRIGGERS_MAX {
-            let next = self.trigger().unwrap_or_else(|error| panic!("{error}"));
+            let next = self.trigger()?;
             let goes_on = match next {
                 Next::Again => true,
                 Next::Scheduled | Next::ScheduledOr(_) => self.waiting() > 0,
                 _ => false,
             };
             if !goes_on {
-                return;
+                return Ok(());
             }
         }
         panic!("it was triggered {TRIGGERS_MAX} times and still has something to do");
@@ -163,6 +169,19 @@ impl Rig {
         }
         self.kill();
         true
+    }
+
+    /// Has the repository refuse what the processor commits for the `nth` time from now on, as a full
+    /// disk does; runs it on until all is done, and tells how many triggers failed by it.
+    pub(crate) fn run_refused(&mut self, nth: u32) -> usize {
+        fail_point::refuse(Some(("repository.before_flush", nth)));
+        let mut failed = 0;
+        while let Err(error) = self.trigger_until_done() {
+            assert!(error.contains("no room"), "{error}");
+            failed += 1;
+        }
+        fail_point::refuse(None);
+        failed
     }
 
     /// Kills the agent and starts it again on its repository.

@@ -3,6 +3,7 @@
 use bytes::Bytes;
 
 use super::state::ProducerState;
+use crate::fail_point;
 use crate::testing::{Broker, Rig, wait_for_count};
 
 /// A processor that sends ten FlowFiles together.
@@ -169,6 +170,45 @@ fn the_next_round_is_sent_before_the_last_ones_flow_files_leave() {
     rig.run();
     check(&broker, &rig, &numbers(0..100));
     assert!(broker.duplicates() >= 4, "nothing was known again");
+}
+
+#[test]
+fn a_commit_that_fails_with_the_next_round_under_way_loses_nothing_and_sends_nothing_twice() {
+    let broker = Broker::start(1);
+    let mut rig = publisher(&broker, 30);
+    rig.run();
+    for number in 30..100 {
+        rig.put(&[], number.to_string());
+    }
+    // The record of the first round, that of the second, and the commit of the first.
+    fail_point::refuse(Some(("repository.before_flush", 3)));
+    let error = rig.trigger().unwrap_err();
+    assert!(error.contains("no room"), "{error}");
+    // The broker has both rounds, and their FlowFiles are where they were.
+    wait_for_count("what was sent", 70, || broker.count("lines"));
+    assert_eq!((rig.count("success"), rig.waiting()), (30, 70));
+    rig.run();
+    check(&broker, &rig, &numbers(0..100));
+    assert_eq!(rig.counts(), [("success", 100)]);
+    let out = rig.out("success").into_iter().map(|out| out.content);
+    assert_eq!(out.collect::<Vec<_>>(), numbers(0..100));
+}
+
+#[test]
+fn a_commit_that_fails_anywhere_in_a_stream_of_rounds_is_made_up_for() {
+    let mut failures = 0;
+    for nth in 1.. {
+        let broker = Broker::start(1);
+        let mut rig = publisher(&broker, 130);
+        match rig.run_refused(nth) {
+            0 => break,
+            failed => assert_eq!(failed, 1, "the {nth}. commit"),
+        }
+        failures += 1;
+        check(&broker, &rig, &numbers(0..130));
+        assert_eq!(rig.counts(), [("success", 130)], "the {nth}. commit");
+    }
+    assert!(failures > 4, "{failures} commits failed");
 }
 
 #[test]

@@ -17,9 +17,10 @@
 mod follow;
 mod known;
 mod lines;
+mod places;
 mod source;
 
-use std::collections::{BTreeMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,6 +33,7 @@ use self::follow::{LEAVE_AFTER, Rule, Start, Step, Tail};
 use self::known::Known;
 use self::lines::Lines;
 pub(super) use self::lines::unescape;
+use self::places::{BASE_DIRECTORY, PROVIDER, Places};
 use super::buffers::Buffers;
 use super::files::Walk;
 use super::{
@@ -42,6 +44,7 @@ use crate::bulletins::Level;
 use crate::engine::Context;
 use crate::flowfile::{FRAGMENT_BASE_NAME, FRAGMENT_OFFSET, FRAGMENT_POST_NAME};
 use crate::limits::{SESSION_FLOW_FILES_MAX, TAIL_FILES_MAX, TAIL_RECHECK, TAIL_SESSION_BYTES};
+use crate::services::ATTRIBUTE_PROVIDER;
 use crate::session::ProcessSession;
 use crate::watch::Watch;
 
@@ -63,10 +66,17 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
             .default("Single file")
             .allowed(&["Single file", "Multiple file"]),
         PropertyKind::new(
-            "tail-base-directory",
-            "The folder in which several files are looked for.",
+            BASE_DIRECTORY,
+            "The folder in which several files are looked for; with an Attribute Provider Service \
+             it is evaluated for each container.",
         )
         .expressions(Expressions::Once),
+        PropertyKind::new(
+            PROVIDER,
+            "Which containers' logs are followed, in folders as \
+             /var/log/pods/${namespace}_${pod}_${uid}/${container}; with several files only.",
+        )
+        .shape(Shape::Service(ATTRIBUTE_PROVIDER)),
         PropertyKind::new(
             "Recursive lookup",
             "Whether they are looked for in folders of that folder too.",
@@ -147,6 +157,10 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
             FRAGMENT_OFFSET,
             "The position of the first byte, where delimiters are kept.",
         ),
+        AttributeKind::new(
+            "kubernetes.<namespace, pod, uid, container>",
+            "Whose log it is, with an Attribute Provider Service.",
+        ),
     ],
     input: Input::Forbidden,
     make: |settings| TailFile::new(settings).map(|made| Box::new(made) as _),
@@ -165,12 +179,18 @@ struct TailFile {
     block: Vec<u8>,
     buffers: Buffers,
     watch: Option<Watch>,
+    /// What lines have of the folders that their files lie in.
+    told: HashMap<PathBuf, Vec<(String, String)>>,
+    /// Folders in which files appear.
+    watched: Vec<PathBuf>,
+    /// Whether files are to be looked for though nothing tells of any.
+    looks_again: bool,
 }
 
 enum Mode {
     Single(PathBuf),
     Multiple {
-        folder: PathBuf,
+        places: Places,
         names: Regex,
         recurses: bool,
         frequency: Duration,
@@ -198,12 +218,9 @@ impl TailFile {
             }
             Mode::Single(path)
         } else {
-            let folder = settings.text("tail-base-directory")?;
             let names = Regex::new(&format!("^(?:{file})$"));
             Mode::Multiple {
-                folder: folder
-                    .ok_or("tail-base-directory is needed to follow several files")?
-                    .into(),
+                places: Places::new(settings)?,
                 names: names.map_err(|error| format!("File to Tail: {error}"))?,
                 recurses: settings.flag("Recursive lookup")?,
                 frequency: settings.duration("Lookup frequency")?,
@@ -240,6 +257,9 @@ impl TailFile {
             block: Vec::new(),
             buffers: Buffers::default(),
             watch: None,
+            told: HashMap::new(),
+            watched: Vec::new(),
+            looks_again: false,
         })
     }
 
@@ -287,7 +307,7 @@ impl TailFile {
         start: Start,
     ) -> Result<(), ProcessorError> {
         let Mode::Multiple {
-            folder,
+            places,
             names,
             recurses,
             ..
@@ -295,11 +315,30 @@ impl TailFile {
         else {
             return Ok(());
         };
-        let failed = |error: std::io::Error| {
-            ProcessorError::Failed(format!("cannot list {}: {error}", folder.display()))
-        };
-        let walk = Walk::new(folder, *recurses).map_err(failed)?;
-        let found = wanted(context, walk, names, &self.tails);
+        let look = places.look(now).map_err(ProcessorError::Failed)?;
+        let followed: HashSet<&Path> = self.tails.iter().map(Tail::path).collect();
+        let mut found = Vec::new();
+        for place in look.places {
+            let folder = place.folder;
+            let failed = |error: std::io::Error| {
+                ProcessorError::Failed(format!("cannot list {}: {error}", folder.display()))
+            };
+            if let Some(walk) = places.walk(&folder, *recurses).map_err(failed)? {
+                found.append(&mut wanted(context, walk, names, &followed));
+            }
+            if !place.attributes.is_empty() {
+                self.told.insert(folder, place.attributes);
+            }
+        }
+        // A container that is gone may have lines that were not read yet.
+        let here: HashSet<&PathBuf> = look.watched.iter().collect();
+        let is_followed = |folder: &PathBuf| followed.iter().any(|path| path.starts_with(folder));
+        self.told
+            .retain(|folder, _| here.contains(folder) || is_followed(folder));
+        self.watched = look.watched;
+        if let Some(watch) = &mut self.watch {
+            watch.forget_gone();
+        }
         for path in found {
             if self.tails.len() >= TAIL_FILES_MAX {
                 let message = format!(
@@ -362,7 +401,14 @@ impl TailFile {
         lines: Lines,
     ) -> Result<(), ProcessorError> {
         let tail = &self.tails[at];
-        let attributes = Arc::new(tail.attributes());
+        let mut attributes = tail.attributes();
+        let mut folders = tail.path().ancestors();
+        if let Some(told) = folders.find_map(|folder| self.told.get(folder)) {
+            for (name, value) in told {
+                attributes.set(name, value.as_str());
+            }
+        }
+        let attributes = Arc::new(attributes);
         let lines = if self.per_batch {
             lines.together()
         } else {
@@ -409,8 +455,12 @@ impl TailFile {
                 watch.follow(tail.path());
             }
         }
-        if let Mode::Multiple { folder, .. } = &self.mode {
-            watch.follow_folder(folder);
+        for folder in &self.watched {
+            if !watch.follows_folder(folder) && folder.is_dir() {
+                watch.follow_folder(folder);
+                // What appeared before that was not told.
+                self.looks_again |= watch.follows_folder(folder);
+            }
         }
     }
 
@@ -461,13 +511,14 @@ impl Processor for TailFile {
             }
             let now = session.now();
             let is_told = self.watch.as_ref().is_some_and(Watch::take_appeared);
+            let is_told = std::mem::take(&mut self.looks_again) || is_told;
             let is_due = self
                 .last_lookup
                 .is_none_or(|last| now.since(last) >= frequency);
             if is_told || is_due {
-                let before = self.tails.len();
+                let (tails, folders) = (self.tails.len(), self.watched.clone());
                 self.look_up(context, now, Start::File)?;
-                if self.tails.len() > before {
+                if self.tails.len() > tails || self.watched != folders {
                     return Ok(Next::Again);
                 }
             }
@@ -485,7 +536,12 @@ impl Processor for TailFile {
 }
 
 /// Files of a walk that are to be followed and are not yet.
-fn wanted(context: &Context, mut walk: Walk, names: &Regex, tails: &[Tail]) -> Vec<PathBuf> {
+fn wanted(
+    context: &Context,
+    mut walk: Walk,
+    names: &Regex,
+    followed: &HashSet<&Path>,
+) -> Vec<PathBuf> {
     let mut by_folder: BTreeMap<PathBuf, Vec<String>> = BTreeMap::new();
     while let Some(found) = walk.next() {
         match found {
@@ -499,7 +555,6 @@ fn wanted(context: &Context, mut walk: Walk, names: &Regex, tails: &[Tail]) -> V
             Err(problem) => context.post(Level::Warning, &problem),
         }
     }
-    let followed: HashSet<&Path> = tails.iter().map(Tail::path).collect();
     let mut wanted = Vec::new();
     for (folder, names) in by_folder {
         let live: Vec<&String> = names
