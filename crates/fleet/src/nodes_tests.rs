@@ -23,6 +23,8 @@ mod alerts;
 mod classes;
 #[path = "nodes_giving_tests.rs"]
 mod giving;
+#[path = "nodes_manifests_tests.rs"]
+mod manifests;
 #[path = "nodes_upgrade_tests.rs"]
 mod upgrade;
 
