@@ -62,4 +62,4 @@ export function EventsTable({ events, empty }: { events: FleetEvent[]; empty: st
 }
 
 const FILTERS = ["level", "kind", "class", "agent"];
-const KINDS = ["agent-registered", "agent-missing", "agent-back", "agent-removed", "operation-failed", "rollout-halted", "rollout-done", "bulletin", "duplicate-identifier", "certificate-ending"];
+const KINDS = ["agent-registered", "agent-missing", "agent-back", "agent-removed", "operation-failed", "rollout-halted", "rollout-done", "bulletin", "duplicate-identifier", "certificate-ending", "agent-over-bounds"];

@@ -5,11 +5,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use base::UnixMillis;
-use c2::{AgentInfo, DeviceInfo, FlowInfo, Heartbeat, Operand, OperationKind, ResourceInfo};
+use c2::{DeviceInfo, FlowInfo, Heartbeat, Operand, OperationKind, ResourceInfo};
 
 use crate::kept::{Kept, Samples};
 use crate::limits;
-use crate::manifest;
+use crate::manifest::Mark;
 use crate::operation::{FleetOperation, OperationStatus, Policy, truncate};
 use crate::rivalry::Rival;
 
@@ -22,7 +22,9 @@ pub struct Agent {
     pub class: Option<Arc<str>>,
     /// What an operator said of its class, if one ever did.
     pub given: Option<Box<Given>>,
-    /// Key of its manifest.
+    /// Of the hash of its manifest that its heartbeats say.
+    pub mark: Option<Mark>,
+    /// Key of the manifest that this stands for; none until it is described.
     pub manifest: Option<Arc<str>>,
     /// The host's name.
     pub hostname: Option<String>,
@@ -116,6 +118,7 @@ impl Agent {
             id,
             class: None,
             given: None,
+            mark: None,
             manifest: None,
             hostname: None,
             device: None,
@@ -150,7 +153,6 @@ impl Agent {
     pub fn observe(
         &mut self,
         device: Option<&DeviceInfo>,
-        agent: Option<&AgentInfo>,
         flow: Option<&FlowInfo>,
         now: UnixMillis,
     ) -> bool {
@@ -163,14 +165,6 @@ impl Agent {
                 &mut self.hostname,
                 network.and_then(|network| network.hostname.as_deref()),
             );
-        }
-        if let Some(agent) = agent
-            && (self.manifest.is_none() || manifest::hash_of(agent) != self.manifest.as_deref())
-            && let Some(key) = manifest::key_of(agent)
-            && self.manifest.as_ref() != Some(&key)
-        {
-            self.manifest = Some(key);
-            changed = true;
         }
         if let Some(flow) = flow {
             let reported = flow.flow_id.as_deref();
@@ -218,7 +212,8 @@ impl Agent {
         samples: &Samples,
         room: usize,
     ) -> isize {
-        let sample = |text: &[u8]| samples.of(self.manifest.as_deref(), self.flow.as_deref(), text);
+        let class = heartbeat.class().map(str::to_owned);
+        let sample = |text: &[u8]| samples.of(class.as_deref(), self.flow.as_deref(), text);
         let kept = Kept::after(self.last.as_deref(), heartbeat, text, sample);
         self.keep(kept, room)
     }
@@ -363,6 +358,25 @@ impl Agent {
                 && operation.kind == OperationKind::Describe
                 && operation.operand == Operand::Manifest
         })
+    }
+
+    /// Whether the agent is to be asked for its manifest, whose hash has this mark: not while it is
+    /// asked, and after each answer that told nothing, or none, after twice the wait.
+    pub fn may_describe(&self, mark: Option<&Arc<str>>, now: UnixMillis, policy: &Policy) -> bool {
+        if self.is_describing() {
+            return false;
+        }
+        let mut tries = self.operations.iter().rev().filter(|op| {
+            op.kind == OperationKind::Describe
+                && op.operand == Operand::Manifest
+                && op.request.is_none()
+                && op.goal.as_ref() == mark
+        });
+        let Some(last) = tries.next() else {
+            return true;
+        };
+        let doublings = u32::try_from(tries.count()).unwrap_or(u32::MAX);
+        now.since(last.updated) >= policy.resend_after.saturating_mul(1 << doublings.min(6))
     }
 
     /// Whether any operation is under way.

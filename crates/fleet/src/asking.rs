@@ -227,7 +227,8 @@ impl Fleet {
         hash: &str,
     ) -> Result<(), FleetError> {
         let registry = self.inner.registry.lock();
-        let has = |agent: &&Agent| agent.manifest.as_deref() == Some(hash);
+        let key = registry.manifest_named(hash);
+        let has = |agent: &&Agent| key.is_some() && agent.manifest == key;
         let mut having = registry.agents.values().filter(has);
         match rights.sees_all() || having.any(|agent| rights.sees(agent.class.as_deref())) {
             true => Ok(()),
@@ -444,6 +445,7 @@ impl Inner {
             args: asked.as_ref().map(|asked| &asked.args),
             flow: handout.flow.as_deref(),
             resources: handout.resources.as_deref(),
+            runs: None,
         };
         match shape::shape(Profile::of(handout.head.as_deref()), place, wanted) {
             Ok(operation) => {

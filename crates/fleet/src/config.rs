@@ -61,6 +61,9 @@ pub struct FleetConfig {
     /// Which manifest stands for a class whose agents have several, where the class has no way of
     /// its own.
     pub manifest_resolution: ManifestRule,
+    /// Whether a class appears by itself when an agent names it; otherwise operators make classes, and
+    /// agents of others are parked.
+    pub classes_appear: bool,
     /// What a client's certificate is held to.
     pub certificate_binding: CertificateBinding,
     /// How long before its end a certificate, an agent's or our own, is told of; 0: not at all.
@@ -141,6 +144,7 @@ impl Default for FleetConfig {
             describe_timeout: seconds(90),
             key_file: None,
             manifest_resolution: ManifestRule::Most,
+            classes_appear: true,
             certificate_binding: CertificateBinding::Agent,
             certificate_warning: seconds(30 * 24 * 3600),
             resource_bytes_max: ByteSize(1 << 30),

@@ -29,13 +29,14 @@ use crate::forward::{self, Forward, Topics};
 use crate::kept::{Kept, Samples};
 use crate::lease::{self, Lease};
 use crate::limits;
+use crate::manifest;
 use crate::observe::{self, Beat, Counters, Meters};
 use crate::operation::Policy;
-use crate::registry::{self, Beaten, Registry, Source};
+use crate::registry::{self, Batch, Beaten, Registry, Source};
 use crate::resource;
 use crate::rights::Rights;
 use crate::seal::Sealer;
-use crate::store::{Noted, Store};
+use crate::store::{Noted, Store, Written};
 use crate::tables::Tables;
 use crate::writer::{self, Signals};
 
@@ -270,17 +271,14 @@ impl Fleet {
         Ok((text, flow.shape, flow.sha256.clone()))
     }
 
-    /// The text of a manifest, as its agent sent it.
+    /// The text of a manifest, without what is one agent's own; by its key, or by an agent's hash.
     pub async fn manifest_text(&self, hash: &str) -> Result<Bytes, FleetError> {
-        self.inner
-            .store
-            .manifest_text(hash)
-            .await?
-            .ok_or_else(|| FleetError::Unknown {
-                what: "manifest",
-                name: hash.to_owned(),
-                list: "/api/v1/agents",
-            })
+        let key = self.inner.registry.lock().manifest_named(hash);
+        let text = match key {
+            Some(key) => self.inner.store.manifest_text(&key).await?,
+            None => None,
+        };
+        text.ok_or_else(|| unknown_manifest(hash))
     }
 
     /// Takes a heartbeat at a glance, where it says nothing new and asks for nothing; `None`: it has
@@ -320,8 +318,8 @@ impl Fleet {
     ) -> Result<HeartbeatResponse, FleetError> {
         let inner = &self.inner;
         let began = std::time::Instant::now();
-        let manifest = registry::brought_manifest(heartbeat.agent_info.as_ref(), |key| {
-            inner.registry.lock().knows_manifest(key)
+        let manifest = manifest::brought(heartbeat.agent_info.as_ref(), |by| {
+            inner.registry.lock().known_manifest(heartbeat.sender(), by)
         });
         inner.learn_from(&heartbeat).await;
         let now = inner.clock.now();
@@ -370,8 +368,8 @@ impl Fleet {
     /// Takes an acknowledge: durable when this returns.
     pub(crate) async fn acknowledge(&self, ack: Acknowledge) -> Result<(), FleetError> {
         let inner = &self.inner;
-        let manifest = registry::brought_manifest(ack.agent_info.as_ref(), |key| {
-            inner.registry.lock().knows_manifest(key)
+        let manifest = manifest::brought(ack.agent_info.as_ref(), |by| {
+            inner.registry.lock().known_manifest(None, by)
         });
         if let Some(operation) = ack.operation() {
             inner.learn_of(operation).await?;
@@ -412,23 +410,62 @@ impl Inner {
         let now = self.clock.now();
         match self.store.write(&batch, &self.ages, now).await {
             Ok(written) => {
-                let mut registry = self.registry.lock();
-                registry.refuse_claims(&written.refused);
-                registry.committed(&batch);
-                registry.adopt(written.news);
-                drop(registry);
+                self.wrote(&batch, written);
                 self.signals.commit(batch.generation);
-                self.told(&batch.events, written.alerts);
                 histogram!("thalweg_fleet_write_behind_seconds").record(started.elapsed());
-                counter!("thalweg_fleet_write_behind_agents_total")
-                    .increment(batch.agents.len() as u64);
                 Ok(())
             }
+            Err(error) if error.is_of_values() => self.write_apart(batch).await,
             Err(error) => {
                 self.registry.lock().put_back(batch);
                 Err(error)
             }
         }
+    }
+
+    /// Writes a batch piece by piece, since there is a row in it that the database never takes:
+    /// that one is dropped, so that it does not hold up all others. Durable when this returns.
+    async fn write_apart(&self, batch: Batch) -> Result<(), SqlError> {
+        let generation = batch.generation;
+        let mut pieces = vec![batch];
+        while let Some(piece) = pieces.pop() {
+            let now = self.clock.now();
+            match self.store.write(&piece, &self.ages, now).await {
+                Ok(written) => self.wrote(&piece, written),
+                Err(error) if error.is_of_values() => match piece.halves() {
+                    // The first half comes first.
+                    (first, Some(second)) => pieces.extend([second, first]),
+                    (piece, None) => {
+                        counter!("thalweg_fleet_rows_dropped_total").increment(1);
+                        tracing::error!(error = %base::report(&error), what = piece.about(),
+                            "the database does not take this, it is dropped");
+                        let keys: Vec<_> = piece.manifests.into_iter().map(|of| of.key).collect();
+                        self.registry.lock().forget_manifests(&keys);
+                    }
+                },
+                Err(error) => {
+                    let mut registry = self.registry.lock();
+                    registry.put_back(piece);
+                    pieces
+                        .into_iter()
+                        .rev()
+                        .for_each(|piece| registry.put_back(piece));
+                    return Err(error);
+                }
+            }
+        }
+        self.signals.commit(generation);
+        Ok(())
+    }
+
+    fn wrote(&self, batch: &Batch, written: Written) {
+        let mut registry = self.registry.lock();
+        registry.refuse_claims(&written.refused);
+        registry.committed(batch);
+        registry.adopt(written.news);
+        drop(registry);
+        self.told(&batch.events, written.alerts);
+        counter!("thalweg_fleet_write_behind_agents_total").increment(batch.agents.len() as u64);
     }
 
     /// Counts events that are durable, and has their alerts sent.
@@ -545,6 +582,15 @@ impl FlowTexts {
         if self.texts.insert(id, text).is_none() {
             self.bytes += added;
         }
+    }
+}
+
+/// The error for a manifest that is not there.
+pub(crate) fn unknown_manifest(hash: &str) -> FleetError {
+    FleetError::Unknown {
+        what: "manifest",
+        name: hash.to_owned(),
+        list: "/api/v1/manifests",
     }
 }
 

@@ -9,6 +9,7 @@ async fn furnished() -> World {
     for (agent, hash) in [("a", "h"), ("b", "h"), ("c", "i")] {
         let mut beat = heartbeat(agent, None);
         beat["agentInfo"]["agentManifestHash"] = json!(hash);
+        beat["agentInfo"]["agentManifest"]["buildInfo"]["version"] = json!(format!("1.{hash}"));
         world.clock.advance(Duration::from_secs(1));
         world.beat(EFM, &beat).await;
     }
@@ -244,13 +245,15 @@ async fn classes_are_made_and_removed_by_efms_paths() {
 #[tokio::test]
 async fn a_class_is_pointed_at_a_manifest_by_efms_path() {
     let world = furnished().await;
+    let (h, i) = (world.key("h"), world.key("i"));
+    let words = (format!("'{h}'"), format!("'{i}'"));
     let edge = format!("{EFM_CLASSES}/edge");
     let diff = format!("{edge}/manifest-diff");
-    assert_eq!(world.resolution("edge").await, (json!("most"), json!("h")));
-    assert_eq!(world.get(&edge).await["agentManifests"], json!(["h", "i"]));
+    assert_eq!(world.resolution("edge").await, (json!("most"), json!(h)));
+    assert_eq!(world.get(&edge).await["agentManifests"], json!([h, i]));
     assert_eq!(world.get(&diff).await["newManifestAvailable"], true);
     // As it is already: nothing changes.
-    for same in [json!(["h"]), json!(["i", "h"]), json!([]), Value::Null] {
+    for same in [json!([h]), json!([i, h]), json!([]), Value::Null] {
         let told = world
             .asked("PUT", &edge, &json!({"agentManifests": same}))
             .await;
@@ -258,40 +261,37 @@ async fn a_class_is_pointed_at_a_manifest_by_efms_path() {
         assert_eq!(world.resolution("edge").await.0, "most");
     }
     let told = world
-        .asked("PUT", &edge, &json!({"agentManifests": ["i"]}))
+        .asked("PUT", &edge, &json!({"agentManifests": [i]}))
         .await;
-    assert_eq!(
-        (told.0, &told.1["agentManifests"]),
-        (200, &json!(["i", "h"]))
-    );
+    assert_eq!((told.0, &told.1["agentManifests"]), (200, &json!([i, h])));
     let world = world.die().await;
-    assert_eq!(world.resolution("edge").await, (json!("named"), json!("i")));
+    assert_eq!(world.resolution("edge").await, (json!("named"), json!(i)));
     assert_eq!(world.get(&diff).await["newManifestAvailable"], false);
     // It is not held to it: another one may be named.
     let held = "/efm/api/agent-class-manifest-config";
     assert_eq!(world.get(held).await, json!([]));
     assert_eq!(
         world
-            .asked("PUT", &edge, &json!({"agentManifests": ["h"]}))
+            .asked("PUT", &edge, &json!({"agentManifests": [h]}))
             .await
             .0,
         200
     );
-    assert_eq!(world.resolution("edge").await, (json!("named"), json!("h")));
+    assert_eq!(world.resolution("edge").await, (json!("named"), json!(h)));
     for (manifests, status, word) in [
         (json!(["none"]), 404, "none"),
-        (json!(["h", "none"]), 400, "agentManifests"),
+        (json!([h, "none"]), 400, "agentManifests"),
     ] {
         let body = json!({"agentManifests": manifests, "description": "changed"});
         world.refused("PUT", &edge, &body, status, &[word]).await;
     }
     assert_eq!(world.get(&edge).await["description"], "", "all or nothing");
     // One that is held refuses another, and says where that is changed.
-    let mapping = json!({"agentClassName": "edge", "agentManifestId": "h"});
+    let mapping = json!({"agentClassName": "edge", "agentManifestId": h});
     assert_eq!(world.asked("POST", held, &mapping).await.0, 201);
-    let other = json!({"agentManifests": ["i"]});
+    let other = json!({"agentManifests": [i]});
     world
-        .refused("PUT", &edge, &other, 409, &["'h'", "'i'", held])
+        .refused("PUT", &edge, &other, 409, &[&*words.0, &*words.1, held])
         .await;
     assert_eq!(
         world

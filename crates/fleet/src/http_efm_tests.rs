@@ -101,10 +101,11 @@ async fn agents_and_classes_are_told_in_efms_words() {
     }
     let classes = world.efm_get("/agent-classes").await;
     assert_eq!(texts(&classes, "name"), ["edge", "north"]);
-    assert_eq!(classes[0]["agentManifests"], json!(["h"]));
+    let key = world.key("h");
+    assert_eq!(classes[0]["agentManifests"], json!([key]));
     assert_eq!(world.efm_get("/agent-classes/north").await["name"], "north");
     let manifests = world.efm_get("/agent-manifests?class=edge").await;
-    assert_eq!(texts(&manifests, "identifier"), ["h"]);
+    assert_eq!(texts(&manifests, "identifier"), [key]);
     assert_eq!(manifests[0]["agentType"], "minifi-java");
     let manifest = world.efm_get("/agent-manifests/h").await;
     assert_eq!(manifest["buildInfo"]["version"], "1.18.0");
@@ -380,14 +381,17 @@ async fn manifests_are_listed_and_compared() {
         .await;
     world.fleet.inner.flush().await.unwrap();
     let all = world.get("/api/v1/manifests").await;
-    assert_eq!(texts(&all["manifests"], "hash"), ["one", "three", "two"]);
-    let one = &all["manifests"][0];
+    let all = all["manifests"].as_array().unwrap();
+    assert_eq!(all.len(), 3);
+    let [one, two, three] = ["one", "two", "three"].map(|hash| world.key(hash));
+    assert_eq!(world.get("/api/v1/agents/a").await["manifest_hash"], one);
+    let one = all.iter().find(|of| of["hash"] == one).unwrap();
     assert_eq!(
         (&one["agent_version"], &one["agents"], &one["classes"]),
         (&json!("one"), &json!(1), &json!(["edge"]))
     );
     let north = world.get("/api/v1/manifests?class=north").await;
-    assert_eq!(texts(&north["manifests"], "hash"), ["three"]);
+    assert_eq!(texts(&north["manifests"], "hash"), [three.as_str()]);
     let of_north = world
         .call(
             "GET",
@@ -397,7 +401,7 @@ async fn manifests_are_listed_and_compared() {
         )
         .await;
     let of_north: Value = serde_json::from_slice(&of_north.1).unwrap();
-    assert_eq!(texts(&of_north["manifests"], "hash"), ["three"]);
+    assert_eq!(texts(&of_north["manifests"], "hash"), [three.as_str()]);
     let diff = "/api/v1/manifests/two/diff?against=one";
     let found = world.get(diff).await;
     let wanted = [
@@ -412,7 +416,7 @@ async fn manifests_are_listed_and_compared() {
     );
     let efm = world.efm_get("/agent-classes/edge/manifest-diff").await;
     let own = world.get("/api/v1/classes/edge/manifest").await;
-    assert_eq!((&efm["from"], &efm["to"]), (&own["hash"], &json!("two")));
+    assert_eq!((&efm["from"], &efm["to"]), (&own["hash"], &json!(two)));
     world
         .call(
             "PUT",
@@ -514,7 +518,8 @@ async fn classes_are_held_to_manifests_by_efms_paths() {
         (status, told)
     };
     let of_edge = format!("{path}/edge");
-    let mapping = json!({"agentClassName": "edge", "agentManifestId": "h"});
+    let key = world.key("h");
+    let mapping = json!({"agentClassName": "edge", "agentManifestId": key});
     assert_eq!(call("GET", path, Value::Null).await, (200, json!([])));
     assert_eq!(call("GET", &of_edge, Value::Null).await.0, 404);
     assert_eq!(call("DELETE", &of_edge, Value::Null).await.0, 404);
@@ -525,7 +530,7 @@ async fn classes_are_held_to_manifests_by_efms_paths() {
     let own = world.get("/api/v1/classes/edge/manifest").await;
     assert_eq!(
         (&own["resolution"], &own["hash"]),
-        (&json!("pinned"), &json!("h"))
+        (&json!("pinned"), &json!(key))
     );
     assert_eq!(
         call("GET", path, Value::Null).await,

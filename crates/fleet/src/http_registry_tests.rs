@@ -84,10 +84,11 @@ async fn a_class_is_held_to_its_first_its_last_or_a_pinned_manifest() {
         world.beat(EFM, &beat_with(agent, build)).await;
         world.clock.advance(Duration::from_secs(1));
     }
+    let key = |hash: &str| world.key(hash);
     let view = world.get(path).await;
     assert_eq!(
         (&view["resolution"], &view["is_default"], &view["hash"]),
-        (&json!("most"), &json!(true), &json!("Mid"))
+        (&json!("most"), &json!(true), &json!(key("Mid")))
     );
     let seen: Vec<(&str, i64)> = view["manifests"]
         .as_array()
@@ -98,13 +99,20 @@ async fn a_class_is_held_to_its_first_its_last_or_a_pinned_manifest() {
             (seen["hash"].as_str().unwrap(), agents)
         })
         .collect();
-    assert_eq!(seen, [("Old", 1), ("Mid", 2), ("New", 1)]);
-    assert_eq!(world.checked("New").await, ("Mid".to_owned(), 1));
+    assert_eq!(
+        seen,
+        [(&*key("Old"), 1), (&*key("Mid"), 2), (&*key("New"), 1)]
+    );
+    assert_eq!(world.checked("New").await, (key("Mid"), 1));
 
     for (resolution, hash) in [("first", "Old"), ("last", "New")] {
         let (status, answer) = world.put(path, json!({"resolution": resolution})).await;
-        assert_eq!((status, &answer["hash"]), (200, &json!(hash)), "{answer}");
-        assert_eq!(world.checked(hash).await, (hash.to_owned(), 0));
+        assert_eq!(
+            (status, &answer["hash"]),
+            (200, &json!(key(hash))),
+            "{answer}"
+        );
+        assert_eq!(world.checked(hash).await, (key(hash), 0));
     }
     let pinned = json!({"resolution": "pinned", "hash": "Mid"});
     assert_eq!(world.put(path, pinned).await.0, 200);
@@ -112,14 +120,15 @@ async fn a_class_is_held_to_its_first_its_last_or_a_pinned_manifest() {
 
     // It is the class's own, and stays so.
     let world = world.restart().await;
-    assert_eq!(world.checked("Mid").await, ("Mid".to_owned(), 0));
+    let key = |hash: &str| world.key(hash);
+    assert_eq!(world.checked("Mid").await, (key("Mid"), 0));
     let (status, answer) = world.call("DELETE", path, "", b"").await;
     let answer: Value = serde_json::from_slice(&answer).unwrap();
     assert_eq!((status, &answer["is_default"]), (200, &json!(true)));
     assert_eq!(world.put(path, json!({"resolution": "last"})).await.0, 200);
-    assert_eq!(world.checked("Newest").await, ("Newest".to_owned(), 0));
+    assert_eq!(world.checked("Newest").await, (key("Newest"), 0));
     assert_eq!(world.put(path, json!({"resolution": "first"})).await.0, 200);
-    assert_eq!(world.checked("Old").await, ("Old".to_owned(), 0));
+    assert_eq!(world.checked("Old").await, (key("Old"), 0));
 }
 
 #[tokio::test]

@@ -55,6 +55,7 @@ impl Class {
         let mut beat = heartbeat(&agent, None);
         beat["agentInfo"]["agentClass"] = json!(name);
         beat["agentInfo"]["agentManifestHash"] = json!(manifest);
+        beat["agentInfo"]["agentManifest"]["identifier"] = json!(manifest);
         beat["agentInfo"]["agentManifest"]["supportedOperations"] = json!([
             {"type": "UPDATE", "properties": {"CONFIGURATION": {}}},
             {"type": "TRANSFER", "properties": {"DEBUG": {}}}]);

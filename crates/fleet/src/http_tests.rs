@@ -19,6 +19,8 @@ mod classes;
 mod efm;
 #[path = "http_giving_tests.rs"]
 mod giving;
+#[path = "http_manifest_tests.rs"]
+mod manifests;
 #[path = "http_operator_tests.rs"]
 mod operators;
 #[path = "http_registry_tests.rs"]
@@ -111,6 +113,12 @@ impl World {
         let (status, body) = self.call("GET", path, "", b"").await;
         assert_eq!(status, 200, "{path}: {}", String::from_utf8_lossy(&body));
         serde_json::from_slice(&body).unwrap()
+    }
+
+    /// The key of the manifest for which an agent says this hash.
+    fn key(&self, hash: &str) -> String {
+        let registry = self.fleet.inner.registry.lock();
+        registry.manifest_named(hash).unwrap().to_string()
     }
 
     async fn publish(&self, class: &str, flow: &str) -> Value {

@@ -1,6 +1,6 @@
 //! The last known value of every section of an agent's heartbeats, packed small. Without IO.
 //!
-//! Heartbeats of agents of one build that run one flow differ in little but numbers and names. So
+//! Heartbeats of agents of one class that run one flow differ in little but numbers and names. So
 //! the first one is a sample, and each is kept as an LZ4 block with its sample as the dictionary: a
 //! tenth to a fifth of its text, and nothing is lost.
 
@@ -36,24 +36,25 @@ struct Sections {
 /// One heartbeat for all that are like it.
 #[derive(Debug, Default)]
 pub struct Samples {
-    by_build: Mutex<HashMap<u64, Arc<[u8]>>>,
+    by_likeness: Mutex<HashMap<u64, Arc<[u8]>>>,
 }
 
 impl Samples {
-    /// The sample for agents of a manifest that run a flow; `text` becomes it where there is none.
-    pub fn of(&self, manifest: Option<&str>, flow: Option<&str>, text: &[u8]) -> Arc<[u8]> {
-        let mut build = DefaultHasher::new();
-        (manifest, flow).hash(&mut build);
-        let build = build.finish();
-        let mut by_build = self.by_build.lock();
-        if let Some(sample) = by_build.get(&build) {
+    /// The sample for agents of a class that run a flow; `text` becomes it where there is none. (Their
+    /// manifests' hashes may be one for each agent.)
+    pub fn of(&self, class: Option<&str>, flow: Option<&str>, text: &[u8]) -> Arc<[u8]> {
+        let mut likeness = DefaultHasher::new();
+        (class, flow).hash(&mut likeness);
+        let likeness = likeness.finish();
+        let mut by_likeness = self.by_likeness.lock();
+        if let Some(sample) = by_likeness.get(&likeness) {
             return sample.clone();
         }
-        if by_build.len() >= limits::SAMPLES_MAX {
+        if by_likeness.len() >= limits::SAMPLES_MAX {
             return Arc::default();
         }
         let sample: Arc<[u8]> = Arc::from(&text[..text.len().min(limits::SAMPLE_BYTES_MAX)]);
-        by_build.insert(build, sample.clone());
+        by_likeness.insert(likeness, sample.clone());
         sample
     }
 }
@@ -94,10 +95,8 @@ impl Kept {
         if text.len() > limits::KEPT_HEARTBEAT_BYTES_MAX {
             return None;
         }
-        let agent = glance.agent.as_ref();
-        let manifest = agent.and_then(|agent| agent.manifest_hash.as_deref());
         let flow = glance.flow.as_ref().and_then(Option::as_deref);
-        let sample = samples.of(manifest, flow, text);
+        let sample = samples.of(glance.class(), flow, text);
         Kept::packed(text, sample, Sections::at_a_glance(glance))
     }
 
@@ -269,7 +268,7 @@ mod tests {
         for n in 0..limits::SAMPLES_MAX + 10 {
             samples.of(Some(&n.to_string()), None, b"text");
         }
-        assert_eq!(samples.by_build.lock().len(), limits::SAMPLES_MAX);
+        assert_eq!(samples.by_likeness.lock().len(), limits::SAMPLES_MAX);
         let over = samples.of(Some("over"), None, b"text");
         assert!(over.is_empty());
         let text = beat(1, 5);

@@ -43,7 +43,7 @@ impl Lease {
 
 /// Runs until `stop`.
 pub async fn run(fleet: Arc<Inner>, stop: CancellationToken) {
-    let mut pruned: Option<Instant> = None;
+    let (mut pruned, mut unused): (Option<Instant>, Option<Instant>) = (None, None);
     let mut is_left_behind = false;
     loop {
         let asked = Instant::now();
@@ -77,7 +77,12 @@ pub async fn run(fleet: Arc<Inner>, stop: CancellationToken) {
                 fleet.prune(fence).await;
                 pruned = Some(asked);
             }
+            if unused.is_none_or(|at| at.elapsed() >= limits::UNUSED_INTERVAL) {
+                fleet.remove_unused(fence).await;
+                unused = Some(asked);
+            }
         }
+        fleet.sweep_names();
         fleet.look_at_certificates();
         fleet.look(fleet.lease.held().is_some());
         tokio::select! {

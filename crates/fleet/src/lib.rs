@@ -64,6 +64,7 @@ mod sighting;
 mod store;
 mod summary;
 mod tables;
+mod unused;
 mod upkeep;
 mod views;
 mod writer;

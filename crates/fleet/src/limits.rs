@@ -32,8 +32,38 @@ pub const AGENTS_MAX: usize = 2_000_000;
 /// Classes known.
 pub const CLASSES_MAX: usize = 20_000;
 
-/// Manifests known: there is one for each build of an agent, not for each agent.
+/// Manifests known: what agents of one build say alike is one of them. What is over is not kept, and
+/// its agents are taken for such as say nothing.
 pub const MANIFESTS_MAX: usize = 10_000;
+
+/// Bytes of a manifest, packed: a tenth of what it has unpacked, and below what any database takes in
+/// one row. Larger ones are not kept.
+pub const MANIFEST_BYTES_MAX: usize = 4 << 20;
+
+/// Bytes of what a manifest says of operations, which is kept in memory: real ones have 20 KiB.
+pub const MANIFEST_HEAD_BYTES_MAX: usize = 128 << 10;
+
+/// Hashes of manifests known beyond two for each agent, 16 bytes each.
+pub const NAMES_SPARE: usize = 10_000;
+
+/// Agents that are asked to describe their manifest at once, a megabyte each; the others wait for
+/// their turn.
+pub const DESCRIBING_MAX: usize = 1_000;
+
+/// New classes and manifests that one agent may bring within [`NOVELTY_AGE`]: real ones bring one.
+pub const NOVELTIES_MAX: u32 = 5;
+
+/// See [`NOVELTIES_MAX`].
+pub const NOVELTY_AGE: Duration = Duration::from_secs(3600);
+
+/// How long a class that appeared by itself may be empty before it goes.
+pub const EMPTY_CLASS_AGE: Duration = Duration::from_secs(3600);
+
+/// Classes and manifests that are removed in one transaction when nobody uses them.
+pub const UNUSED_AT_ONCE: usize = 200;
+
+/// How often unused classes and manifests are looked for: that walks through all agents.
+pub const UNUSED_INTERVAL: Duration = Duration::from_secs(300);
 
 /// Manifests of one class that are told apart: its first one and the newest.
 pub const CLASS_MANIFESTS_MAX: usize = 100;
@@ -60,7 +90,7 @@ pub const KEPT_HEARTBEAT_BYTES_MAX: usize = 64 << 10;
 /// take about half of it.
 pub const KEPT_HEARTBEATS_BYTES_MAX: usize = 768 << 20;
 
-/// Heartbeats that others are packed against: one for each build and flow.
+/// Heartbeats that others are packed against: one for each class and flow.
 pub const SAMPLES_MAX: usize = 4_096;
 
 /// Bytes of such a heartbeat: small ones are smaller, of large ones the beginning serves.

@@ -25,6 +25,8 @@ mod classes;
 mod fetching;
 #[path = "nodes_giving_tests.rs"]
 mod giving;
+#[path = "nodes_manifests_tests.rs"]
+mod manifests;
 #[path = "nodes_upgrade_tests.rs"]
 mod upgrade;
 

@@ -34,7 +34,7 @@ pub struct FleetOperation {
     pub operand: Operand,
     /// The flow of an UPDATE configuration.
     pub flow: Option<Arc<str>>,
-    /// The digest of the resources of a SYNC.
+    /// The digest of the resources of a SYNC; the mark of the hash that a DESCRIBE manifest is about.
     pub goal: Option<Arc<str>>,
     /// The operator's request that it came from.
     pub request: Option<Arc<str>>,

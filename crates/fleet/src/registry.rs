@@ -10,6 +10,7 @@ mod batch;
 mod beat;
 mod join;
 mod missed;
+mod named;
 mod plan;
 mod resolution;
 mod resourced;
@@ -30,7 +31,7 @@ use crate::expiry::ShownCertificate;
 use crate::flow::FlowShape;
 use crate::kept::Samples;
 use crate::limits;
-use crate::manifest::{self, NewManifest};
+use crate::manifest::{Brought, NewManifest, mark_of};
 use crate::operation::Policy;
 use crate::request::Request;
 use crate::resource::{Resource, ResourceSet};
@@ -42,6 +43,7 @@ pub use asked::{unknown_agent, unknown_operation};
 pub use batch::{Batch, Claim};
 pub use beat::Beaten;
 pub use join::operation_id;
+pub use named::Names;
 pub use plan::Handout;
 pub use resolution::{ManifestRule, Resolution, SeenManifest};
 pub use resourced::ResourceState;
@@ -56,7 +58,12 @@ pub struct Registry {
     pub(crate) classes: BTreeMap<Arc<str>, Class>,
     pub(crate) flows: HashMap<Arc<str>, Arc<Flow>>,
     pub(crate) rollouts: HashMap<Arc<str>, Arc<Rollout>>,
+    /// The heads of manifests by their keys.
     pub(crate) manifests: HashMap<Arc<str>, Arc<AgentManifest>>,
+    /// What agents' hashes stand for.
+    names: Names,
+    /// Who brought new classes or manifests of late: how many, and since when.
+    novelties: HashMap<Arc<str>, (u32, UnixMillis)>,
     /// What operators asked for.
     pub(crate) requests: HashMap<Arc<str>, Arc<Request>>,
     /// What can be assigned to classes.
@@ -65,7 +72,8 @@ pub struct Registry {
     pub(crate) resource_sets: HashMap<Arc<str>, Arc<ResourceSet>>,
     /// Which agent an operation belongs to.
     owners: HashMap<Arc<str>, Arc<str>>,
-    /// Which agent is asked to describe an unknown manifest, and by which operation.
+    /// Which agent is asked to describe an unknown manifest, and by which operation; by the hash's
+    /// mark, or by the agent where it gives none.
     describing: HashMap<Arc<str>, (Arc<str>, Arc<str>)>,
     /// Agents with operations under way.
     active: BTreeSet<Arc<str>>,
@@ -196,32 +204,38 @@ impl Registry {
         self.owners.contains_key(id)
     }
 
-    /// Takes a heartbeat; `manifest` is the one it brought, if it was unknown.
+    /// Takes a heartbeat; `manifest` is the one it brought.
     pub fn heartbeat(
         &mut self,
         now: UnixMillis,
         policy: &Policy,
         heartbeat: Heartbeat,
         source: Source<'_>,
-        manifest: Option<NewManifest>,
+        manifest: Option<Brought>,
     ) -> Result<Taken, FleetError> {
         let sender = heartbeat.sender().ok_or(FleetError::NoIdentifier)?;
         check_name("an agent", sender)?;
         let known = self.agents.get(sender);
         let is_given = known.is_some_and(|agent| agent.given_class().is_some());
-        let class = match heartbeat.class() {
-            Some(name) if !is_given => Some(self.class_or_new(name, now)?),
-            _ => None,
-        };
+        let named = heartbeat.class().filter(|_| !is_given);
+        if let Some(name) = named {
+            check_name("a class", name)?;
+        }
         let id = self.agent_or_new(sender, now)?;
-        let stored = manifest
-            .map(|manifest| self.add_manifest(manifest))
-            .transpose()?;
+        let class = named.map(|name| self.class_for(&id, name, now));
+        let said = match &manifest {
+            Some(brought) => Some(brought.mark),
+            None => heartbeat.agent_info.as_ref().and_then(mark_of),
+        };
+        let shelved = manifest.and_then(|manifest| self.shelve(&id, manifest, now));
+        let stores = shelved.as_ref().is_some_and(|(_, is_new)| *is_new);
         let room = limits::KEPT_HEARTBEATS_BYTES_MAX.saturating_sub(self.kept_bytes);
         let agent = self.agents.get_mut(&id).ok_or(FleetError::NoIdentifier)?;
         let mut changed = agent.heartbeats == 0;
         let mut left = None;
-        if class.is_some() && agent.class != class {
+        if let Some(class) = class
+            && agent.class != class
+        {
             left = Some(std::mem::replace(&mut agent.class, class));
             changed = true;
         }
@@ -231,9 +245,16 @@ impl Registry {
         agent.learn_interval(now);
         let mark = source.certificate.map(|shown| shown.mark);
         let before = agent.caller_before(&heartbeat, mark, now);
+        changed |= agent.follow_manifest(
+            said,
+            shelved.map(|(key, _)| key),
+            agent.has_new_flow(heartbeat.flow_id()),
+            &self.names,
+            &self.manifests,
+        );
+        let follows = agent.mark.zip(agent.manifest.clone());
         changed |= agent.observe(
             heartbeat.device_info.as_ref(),
-            heartbeat.agent_info.as_ref(),
             heartbeat.flow_info.as_ref(),
             now,
         );
@@ -259,6 +280,9 @@ impl Registry {
         }
         let grown = agent.remember(heartbeat, source.text, &self.samples, room);
         self.kept_bytes = self.kept_bytes.saturating_add_signed(grown);
+        if let Some((mark, key)) = follows.filter(|_| changed) {
+            self.name_manifest(mark, &key);
+        }
         events.into_iter().for_each(|event| self.tell(event));
         if let Some(left) = left {
             self.file(&id, left.as_ref());
@@ -270,7 +294,7 @@ impl Registry {
             self.mark(&id);
         }
         let created = self.plan(&id, now, policy);
-        let wait_for = (created || stored.is_some()).then_some(self.generation);
+        let wait_for = (created || stores).then_some(self.generation);
         Ok(Taken {
             agent: Some(id),
             class,
@@ -313,6 +337,19 @@ impl Registry {
         self.classes.insert(name.clone(), Class::new(now));
         self.new_classes.push(name.clone());
         Ok(name)
+    }
+
+    /// The class that an agent says it is of, made where it is new. None, so that the agent is parked,
+    /// where classes do not appear by themselves, are too many, or too many new ones of this agent.
+    fn class_for(&mut self, agent: &Arc<str>, name: &str, now: UnixMillis) -> Option<Arc<str>> {
+        if let Some((name, _)) = self.classes.get_key_value(name) {
+            return Some(name.clone());
+        }
+        let is_full = self.classes.len() >= limits::CLASSES_MAX;
+        if !self.config.classes_appear || is_full || !self.may_add(agent, "classes", now) {
+            return None;
+        }
+        self.class_or_new(name, now).ok()
     }
 
     /// Takes a flow version that is durable as what its class wants.
@@ -364,22 +401,6 @@ impl Registry {
         agent.place = self.due.enter(&id, now + self.config.patience(&agent));
         self.agents.insert(id.clone(), agent);
         Ok(id)
-    }
-
-    fn add_manifest(&mut self, manifest: NewManifest) -> Result<(), FleetError> {
-        if self.manifests.contains_key(&manifest.hash) {
-            return Ok(());
-        }
-        if self.manifests.len() >= limits::MANIFESTS_MAX {
-            return Err(FleetError::Full {
-                what: "manifest",
-                max: limits::MANIFESTS_MAX,
-            });
-        }
-        self.manifests
-            .insert(manifest.hash.clone(), manifest.head.clone());
-        self.new_manifests.push(manifest);
-        Ok(())
     }
 
     /// What the agent's manifest says of operations, where it is known.
@@ -445,20 +466,6 @@ pub fn check_name(what: &'static str, name: &str) -> Result<(), FleetError> {
     }
     let name = name.chars().filter(|c| !c.is_control()).take(64).collect();
     Err(FleetError::BadName { what, name })
-}
-
-/// The manifest that a message brings, made ready when `knows` says that it is unknown.
-pub fn brought_manifest(
-    agent: Option<&c2::AgentInfo>,
-    knows: impl FnOnce(&str) -> bool,
-) -> Option<NewManifest> {
-    let agent = agent?;
-    let text = agent.agent_manifest.as_ref()?;
-    let key = manifest::key_of(agent)?;
-    if knows(&key) {
-        return None;
-    }
-    manifest::prepare(key, text)
 }
 
 /// Has a name share the text of the same name that is known: a fleet says it a million times.

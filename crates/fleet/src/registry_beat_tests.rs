@@ -85,8 +85,8 @@ fn same(quick: &[String], whole: &[String]) {
 
 fn whole_way(world: &mut World, text: &str, certificate: Option<ShownCertificate>) -> Vec<Handout> {
     let heartbeat = Heartbeat::parse(text.as_bytes()).unwrap();
-    let knows = |key: &str| world.registry.knows_manifest(key);
-    let manifest = brought_manifest(heartbeat.agent_info.as_ref(), knows);
+    let known = |by: Known<'_>| world.registry.known_manifest(None, by);
+    let manifest = brought(heartbeat.agent_info.as_ref(), known);
     let source = Source {
         text: text.as_bytes(),
         certificate,
@@ -243,8 +243,8 @@ fn a_heartbeat_at_a_glance_leaves_what_the_whole_one_leaves() {
                 let synced = handout.resources.as_ref().map(|set| set.digest.to_string());
                 life.resources = synced.or(life.resources.take());
                 twins.both(|world| {
-                    let knows = |key: &str| world.registry.knows_manifest(key);
-                    let manifest = brought_manifest(ack.agent_info.as_ref(), knows);
+                    let known = |by: Known<'_>| world.registry.known_manifest(None, by);
+                    let manifest = brought(ack.agent_info.as_ref(), known);
                     let now = world.at();
                     world.registry.acknowledge(now, &ack, manifest).unwrap();
                 });

@@ -7,11 +7,14 @@ use uuid::Uuid;
 
 use super::*;
 use crate::agent::FlowState;
+use crate::manifest::{Known, brought};
 use crate::operation::{FleetOperation, OperationStatus};
 use crate::request::{Request, Target};
 
 #[path = "registry_beat_tests.rs"]
 mod beat;
+#[path = "registry_manifest_tests.rs"]
+mod manifests;
 #[path = "registry_property_tests.rs"]
 mod property;
 
@@ -79,8 +82,8 @@ impl World {
     }
 
     fn beat_with(&mut self, heartbeat: Heartbeat) -> Vec<Handout> {
-        let knows = |key: &str| self.registry.knows_manifest(key);
-        let manifest = brought_manifest(heartbeat.agent_info.as_ref(), knows);
+        let known = |by: Known<'_>| self.registry.known_manifest(None, by);
+        let manifest = brought(heartbeat.agent_info.as_ref(), known);
         let text = heartbeat.to_vec().unwrap();
         let (now, registry) = (self.at(), &mut self.registry);
         let taken = registry
@@ -158,7 +161,7 @@ fn a_described_manifest_is_kept_once_and_asked_for_no_more() {
     let text = r#"{"agentType":"cpp","bundles":{"artifact":"x"}}"#.to_owned();
     ack.agent_info = heartbeat("a", None).agent_info;
     ack.agent_info.as_mut().unwrap().agent_manifest = Some(RawJson::parse(text).unwrap());
-    let manifest = brought_manifest(ack.agent_info.as_ref(), |_| false);
+    let manifest = brought(ack.agent_info.as_ref(), |_| None);
     let (taken, result) = world
         .registry
         .acknowledge(world.at(), &ack, manifest)
@@ -173,10 +176,10 @@ fn a_described_manifest_is_kept_once_and_asked_for_no_more() {
     world.registry.committed(&batch);
     assert!(world.beat("a", None).is_empty());
     assert!(world.beat("b", None).is_empty());
-    let brought = brought_manifest(ack.agent_info.as_ref(), |k| {
-        world.registry.knows_manifest(k)
+    let again = brought(ack.agent_info.as_ref(), |by| {
+        world.registry.known_manifest(None, by)
     });
-    assert!(brought.is_none());
+    assert!(again.unwrap().new.is_none());
 }
 
 #[test]
@@ -189,7 +192,7 @@ fn agents_without_a_hash_describe_themselves_once() {
     let mut info = beat.agent_info.clone().unwrap();
     info.agent_manifest = Some(RawJson::parse("{\"agentType\":\"own\"}".to_owned()).unwrap());
     ack.agent_info = Some(info);
-    let manifest = brought_manifest(ack.agent_info.as_ref(), |_| false);
+    let manifest = brought(ack.agent_info.as_ref(), |_| None);
     world
         .registry
         .acknowledge(world.at(), &ack, manifest)
@@ -201,7 +204,7 @@ fn agents_without_a_hash_describe_themselves_once() {
             .manifest
             .as_ref()
             .unwrap()
-            .starts_with("sha256:")
+            .starts_with("m1-")
     );
 }
 

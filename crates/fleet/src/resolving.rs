@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde::Serialize;
 
 use crate::error::FleetError;
-use crate::fleet::{Fleet, unknown_class};
+use crate::fleet::{Fleet, unknown_class, unknown_manifest};
 use crate::registry::Resolution;
 
 /// Which manifest stands for a class.
@@ -87,21 +87,21 @@ impl Fleet {
         resolution: Option<Resolution>,
     ) -> Result<ClassManifestView, FleetError> {
         let inner = &self.inner;
-        {
+        let resolution = {
             let registry = inner.registry.lock();
             if !registry.classes.contains_key(class) {
                 return Err(unknown_class(class));
             }
-            if let Some(hash) = resolution.as_ref().and_then(|of| of.parts().1)
-                && !registry.knows_manifest(hash)
-            {
-                return Err(FleetError::Unknown {
-                    what: "manifest",
-                    name: hash.to_string(),
-                    list: "/api/v1/classes/{name}/manifest",
-                });
+            let keyed = |hash: &Arc<str>| {
+                let key = registry.manifest_named(hash);
+                key.ok_or_else(|| unknown_manifest(hash))
+            };
+            match resolution {
+                Some(Resolution::Pinned(hash)) => Some(Resolution::Pinned(keyed(&hash)?)),
+                Some(Resolution::Named(hash)) => Some(Resolution::Named(keyed(&hash)?)),
+                rule => rule,
             }
-        }
+        };
         // What another node sets meanwhile comes after.
         let one = inner.publishing.lock().await;
         let now = inner.clock.now();

@@ -226,7 +226,6 @@ mod tests {
             let before = agent.caller_before(&heartbeat, certificate, now);
             agent.observe(
                 heartbeat.device_info.as_ref(),
-                heartbeat.agent_info.as_ref(),
                 None,
                 now,
             );

@@ -10,6 +10,7 @@ use c2::{Operand, Operation, OperationKind};
 use serde_json::{Value, json};
 
 use crate::capability::{Family, Profile};
+use crate::kept::Kept;
 use crate::resource::ResourceSet;
 
 /// Where the agent reached the fleet.
@@ -35,6 +36,9 @@ pub struct Wanted<'a> {
     pub flow: Option<&'a str>,
     /// The resources of a SYNC.
     pub resources: Option<&'a ResourceSet>,
+    /// The agent's last heartbeat, where what is asked for is still to be judged: it tells the
+    /// components that the agent has.
+    pub runs: Option<&'a Kept>,
 }
 
 impl Place<'_> {
@@ -78,8 +82,8 @@ pub fn shape(
                 .with_arg("target", absolute)
                 .with_arg("relativeTarget", relative))
         }
-        (OperationKind::Start | OperationKind::Stop, operand) => {
-            start_or_stop(profile, operation, operand, args)
+        (OperationKind::Start | OperationKind::Stop, _) => {
+            start_or_stop(profile, operation, wanted, args)
         }
         (OperationKind::Clear, _) => Ok(clear(operation, args)),
         _ => Ok(with_texts(operation, args)),
@@ -212,9 +216,10 @@ fn sync(
 fn start_or_stop(
     profile: Profile<'_>,
     mut operation: Operation,
-    operand: &Operand,
+    wanted: Wanted<'_>,
     args: &BTreeMap<String, Value>,
 ) -> Result<Operation, String> {
+    let operand = wanted.operand;
     let lists = |word: &str| profile.lists_operand(&operation.kind, word);
     let is_older_cpp = profile.family() == Family::Cpp && !lists(operand.as_str());
     if !is_older_cpp {
@@ -226,11 +231,31 @@ fn start_or_stop(
         return Ok(operation);
     }
     let id = text_of(args.get("processorId").unwrap_or(&Value::Null));
-    if !lists(&id) {
-        return Err(format!("the agent's manifest lists no component '{id}'"));
+    if wanted
+        .runs
+        .is_some_and(|runs| has_component(runs, &id) == Some(false))
+    {
+        return Err(format!(
+            "the agent's heartbeats tell of no component '{id}'"
+        ));
     }
     operation.operand = Some(Operand::Unknown(id));
     Ok(operation)
+}
+
+/// Whether the agent has the component; none where its heartbeats tell of none.
+fn has_component(runs: &Kept, id: &str) -> Option<bool> {
+    let last = runs.read()?;
+    let status = last
+        .agent_info
+        .as_ref()
+        .and_then(|agent| agent.status.as_ref());
+    let of_agent = status.map(|status| &status.components);
+    let of_flow = last.flow_info.as_ref().map(|flow| &flow.components);
+    let mut told = of_agent.into_iter().chain(of_flow).flatten().peekable();
+    told.peek()?;
+    let is_it = |uuid: &str| uuid.eq_ignore_ascii_case(id);
+    Some(told.any(|(_, component)| component.uuid.as_deref().is_some_and(is_it)))
 }
 
 /// The names as values; C++ agents do not look at the keys.

@@ -53,6 +53,9 @@ fn check(manifest: &str, operation: &str, args: Value, expected: Result<Value, &
         prefix: "/c2",
         agent: "a b/c",
     };
+    let beat = r#"{"agentInfo":{"status":{"components":{"P":{"uuid":"11-22"}}}}}"#.as_bytes();
+    let heartbeat = c2::Heartbeat::parse(beat).unwrap();
+    let runs = Kept::after(None, heartbeat, beat, |_| std::sync::Arc::default()).unwrap();
     let wanted = Wanted {
         id: "op-1",
         kind: &kind,
@@ -60,6 +63,7 @@ fn check(manifest: &str, operation: &str, args: Value, expected: Result<Value, &
         args: Some(&args),
         flow: Some("f-1"),
         resources: Some(&set),
+        runs: Some(&runs),
     };
     let shaped = shape(Profile::of(Some(&manifest)), place, wanted);
     match (shaped, expected) {

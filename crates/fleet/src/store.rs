@@ -24,6 +24,7 @@ mod rollouts;
 mod rows;
 mod schema;
 mod told;
+mod unused;
 
 use std::io::Read;
 use std::sync::Arc;
@@ -34,7 +35,6 @@ use flate2::read::GzDecoder;
 use sql::{Database, Options, Place, SqlError, Statement, Transaction};
 
 use crate::events::Ages;
-use crate::manifest::NewManifest;
 use crate::operation::FleetOperation;
 use crate::registry::{Batch, Flow, News};
 use crate::{limits, schemas, sighting};
@@ -121,8 +121,10 @@ impl Store {
         tx.insert("write classes", &rows::CLASSES, classes).await?;
         changes.extend(batch.classes.iter().map(|(name, _)| (CLASS, name.clone())));
         for manifest in &batch.manifests {
-            self.write_manifest(&mut tx, manifest).await?;
-            changes.push((MANIFEST, manifest.hash.clone()));
+            let row = vec![rows::manifest(manifest)];
+            tx.insert("write the manifest", &rows::MANIFESTS, row)
+                .await?;
+            changes.push((MANIFEST, manifest.key.clone()));
         }
         let agents = self.joined_agents(&mut tx, batch, &mut written).await?;
         let agents = agents
@@ -314,23 +316,6 @@ impl Store {
         .await
     }
 
-    async fn write_manifest(
-        &self,
-        tx: &mut Transaction,
-        manifest: &NewManifest,
-    ) -> Result<(), SqlError> {
-        tx.insert(
-            "write the manifest",
-            &rows::MANIFESTS,
-            vec![rows::manifest(manifest)],
-        )
-        .await?;
-        let done = Statement::new("DELETE FROM describing WHERE hash = ?");
-        tx.run("note that a manifest is known", &done.bind(&*manifest.hash))
-            .await?;
-        Ok(())
-    }
-
     async fn content(&self, select: Statement) -> Result<Option<Vec<u8>>, SqlError> {
         let what = "read a text";
         let row = self.database.row(what, &select).await?;
@@ -362,6 +347,7 @@ fn flows(rest: &str) -> Statement {
 const CLASS: &str = "class";
 const FLOW: &str = "flow";
 const MANIFEST: &str = "manifest";
+const MANIFEST_GONE: &str = "manifest-gone";
 const ROLLOUT: &str = "rollout";
 const REMOVED: &str = "agent-removed";
 const ROLLOUT_GONE: &str = "rollout-gone";

@@ -229,6 +229,23 @@ impl SqlError {
         }
     }
 
+    /// Whether a value is at fault that was to be written: it is too long, or no text to the database
+    /// (SQLSTATE class 22, and what MySQL says in its place). No later try makes it better.
+    pub fn is_of_values(&self) -> bool {
+        match self {
+            SqlError::Statement {
+                source: sqlx::Error::Database(error),
+                ..
+            } => {
+                let is_file = error.try_downcast_ref::<sqlx::sqlite::SqliteError>();
+                let code = error.code().unwrap_or_default();
+                is_file.is_none() && code.starts_with("22")
+                    || mysql_number(&**error).is_some_and(|number| MYSQL_VALUES.contains(&number))
+            }
+            _ => false,
+        }
+    }
+
     /// Whether a row with this key is there already.
     pub fn is_unique_violation(&self) -> bool {
         match self {
@@ -296,3 +313,6 @@ const PG_READ_ONLY: &str = "25006";
 // way, connection killed; lock wait timed out, deadlock.
 const MYSQL_AWAY: [u16; 3] = [1040, 1053, 1927];
 const MYSQL_CONFLICTS: [u16; 2] = [1205, 1213];
+
+// A value that is out of range, of a wrong encoding, or too long.
+const MYSQL_VALUES: [u16; 3] = [1264, 1366, 1406];

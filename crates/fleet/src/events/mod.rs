@@ -90,6 +90,8 @@ pub enum Kind {
     RolloutDone,
     /// Two call by one agent's identifier.
     DuplicateIdentifier,
+    /// An agent brought too many new classes or manifests.
+    AgentOverBounds,
     /// A certificate is about to end.
     CertificateEnding,
     /// An agent's own.
@@ -378,7 +380,7 @@ pub struct EventFilter {
     pub limit: usize,
 }
 
-const KINDS: [(Kind, &str, Level); 10] = [
+const KINDS: [(Kind, &str, Level); 11] = [
     (Kind::AgentRegistered, "agent-registered", Level::Info),
     (Kind::AgentMissing, "agent-missing", Level::Warn),
     (Kind::AgentBack, "agent-back", Level::Info),
@@ -391,6 +393,7 @@ const KINDS: [(Kind, &str, Level); 10] = [
         "duplicate-identifier",
         Level::Warn,
     ),
+    (Kind::AgentOverBounds, "agent-over-bounds", Level::Warn),
     (Kind::CertificateEnding, "certificate-ending", Level::Warn),
     (Kind::Bulletin, "bulletin", Level::Warn),
 ];

@@ -169,7 +169,10 @@ impl Fleet {
                 let is_of = |op: &FleetOperation| op.request.as_deref() == Some(id);
                 self.classes_with(|agent| agent.operations.iter().any(is_of))
             }
-            About::Manifest => self.classes_with(|agent| agent.manifest.as_deref() == Some(id)),
+            About::Manifest => {
+                let key = self.inner.registry.lock().manifest_named(id);
+                key.and_then(|key| self.classes_with(|agent| agent.manifest.as_ref() == Some(&key)))
+            }
             _ => None,
         };
         let registry = self.inner.registry.lock();

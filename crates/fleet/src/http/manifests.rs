@@ -24,7 +24,7 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
     Router::new()
         .route(path, get(read).put(set).delete(reset))
         .route("/api/v1/manifests", get(list))
-        .route("/api/v1/manifests/{hash}", get(manifest))
+        .route("/api/v1/manifests/{hash}", get(manifest).delete(remove))
         .route("/api/v1/manifests/{hash}/diff", get(diff))
         .with_state(fleet)
 }
@@ -76,7 +76,16 @@ pub(super) async fn listed(
     listed.await.map_err(broken)
 }
 
-/// A manifest as its agent sent it; the same for EFM's path.
+/// Removes a manifest that no agent has; the same for EFM's path.
+pub(super) async fn remove(
+    State(fleet): State<Arc<Fleet>>,
+    Path(hash): Path<String>,
+) -> Result<Response, Failure> {
+    fleet.remove_manifest(&hash).await?;
+    json(StatusCode::OK, &serde_json::Map::new())
+}
+
+/// A manifest, without what is one agent's own; the same for EFM's path.
 pub(super) async fn manifest(
     State(fleet): State<Arc<Fleet>>,
     Path(hash): Path<String>,

@@ -30,7 +30,27 @@ type Counter = (
     Option<(&'static str, &'static [&'static str])>,
 );
 
-const COUNTERS: [Counter; 21] = [
+const COUNTERS: [Counter; 25] = [
+    (
+        "thalweg_fleet_manifests_not_kept_total",
+        "Manifests that came and were not kept: too large, too many, or too many new ones of one agent.",
+        None,
+    ),
+    (
+        "thalweg_fleet_manifests_removed_total",
+        "Manifests that nobody had any more.",
+        None,
+    ),
+    (
+        "thalweg_fleet_classes_removed_total",
+        "Empty classes that went by themselves.",
+        None,
+    ),
+    (
+        "thalweg_fleet_rows_dropped_total",
+        "Rows that the database does not take, so that they hold up no others.",
+        None,
+    ),
     (
         "thalweg_fleet_heartbeats_total",
         "Heartbeats, by what became of them.",

@@ -8,6 +8,7 @@ use c2::{AgentManifest, Operand, OperationKind};
 use super::{Batch, Class, Flow, Registry, Resolution, SeenManifest};
 use crate::agent::Agent;
 use crate::limits;
+use crate::manifest::{Known, Mark};
 use crate::operation::FleetOperation;
 use crate::rollout::Rollout;
 use crate::sighting::Sighting;
@@ -27,6 +28,8 @@ pub struct News {
     pub seen: Vec<(Arc<str>, SeenManifest)>,
     /// How classes' manifests are found; none: by the general rule.
     pub resolutions: Vec<(Arc<str>, Option<Resolution>)>,
+    /// Manifests that were removed; what came after that is among the others.
+    pub removed_manifests: Vec<Arc<str>>,
     /// Manifests' heads.
     pub manifests: Vec<(Arc<str>, Arc<AgentManifest>)>,
     /// Agents.
@@ -89,11 +92,19 @@ impl Registry {
                 class.resolution = resolution;
             }
         }
-        for (hash, head) in news.manifests {
-            self.describing.remove(&hash);
-            self.manifests.entry(hash).or_insert(head);
+        if !news.removed_manifests.is_empty() {
+            self.forget_manifests(&news.removed_manifests);
+        }
+        for (key, head) in news.manifests {
+            self.adopt_manifest(key, head);
         }
         for mut agent in news.agents {
+            if let (Some(mark), Some(key)) = (agent.mark, &agent.manifest) {
+                self.name_manifest(mark, key);
+                if !self.describing.is_empty() {
+                    self.describing.remove(&mark.word());
+                }
+            }
             match self.agents.get_mut(&agent.id) {
                 Some(known) => {
                     let (id, before) = (known.id.clone(), known.class.clone());
@@ -184,6 +195,22 @@ impl Registry {
         }
     }
 
+    /// Classes of before a time that have nothing, as far as is known here.
+    pub fn empty_classes(&self, before: UnixMillis) -> Vec<Arc<str>> {
+        let is_empty = |(name, class): &(&Arc<str>, &Class)| {
+            class.created < before
+                && class.description.is_empty()
+                && class.flows.is_empty()
+                && class.desired.is_none()
+                && class.rollout.is_none()
+                && class.resolution.is_none()
+                && !self.by_class.contains_key(*name)
+                && !self.resource_sets.contains_key(*name)
+        };
+        let empty = self.classes.iter().filter(is_empty);
+        empty.map(|(name, _)| name.clone()).collect()
+    }
+
     /// Moves what was heard since the last batch into this one.
     pub(super) fn take_sightings(&mut self, batch: &mut Batch) {
         let count = self.sighted.len().min(limits::SIGHTINGS_MAX);
@@ -253,7 +280,7 @@ impl Registry {
         let (id, is_active) = (operation.id.clone(), operation.is_active());
         let describes =
             operation.kind == OperationKind::Describe && operation.operand == Operand::Manifest;
-        let key = agent.manifest.clone();
+        let about = operation.goal.clone();
         match agent.operation_mut(&id) {
             Some(known) => known.join(&operation),
             None => {
@@ -267,8 +294,11 @@ impl Registry {
         if describes && !is_active {
             self.describing
                 .retain(|_, (_, describing)| *describing != id);
-        } else if describes && let Some(key) = key.filter(|key| !self.knows_manifest(key)) {
-            self.describing.entry(key).or_insert((owner.clone(), id));
+        } else if describes && let Some(about) = about {
+            let mark = Mark::of_word(&about);
+            if mark.is_some_and(|mark| self.known_manifest(None, Known::Mark(mark)).is_none()) {
+                self.describing.entry(about).or_insert((owner.clone(), id));
+            }
         }
         self.refresh_active(&owner);
     }

@@ -120,6 +120,7 @@ impl Registry {
             args: Some(&request.args),
             flow: flow.as_deref(),
             resources: resources.as_deref(),
+            runs: agent.last.as_deref(),
         };
         let shaped = shape::shape(Profile::of(head.as_deref()), place, wanted);
         shaped.map(|_| ()).map_err(refused)

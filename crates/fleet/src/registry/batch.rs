@@ -1,6 +1,7 @@
 //! What must be written: gathered into a batch of a numbered generation, and put back whole when it
 //! could not be written.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use base::UnixMillis;
@@ -8,7 +9,7 @@ use base::UnixMillis;
 use super::{Registry, SeenManifest};
 use crate::agent::Agent;
 use crate::events::Event;
-use crate::manifest::NewManifest;
+use crate::manifest::{Mark, NewManifest};
 use crate::operation::FleetOperation;
 use crate::sighting::Sighting;
 
@@ -30,8 +31,8 @@ pub struct Batch {
 /// A wish to have a manifest described by one agent alone.
 #[derive(Clone, Debug)]
 pub struct Claim {
-    /// The manifest.
-    pub hash: Arc<str>,
+    /// Of the manifest's hash.
+    pub mark: Mark,
     /// The operation that asks for it.
     pub operation: Arc<str>,
     /// When another agent may be asked.
@@ -115,11 +116,90 @@ impl Registry {
     }
 }
 
+impl Batch {
+    /// Both halves of it, so that what the database takes of it gets there: what belongs together
+    /// stays together. One part alone where it cannot be divided.
+    pub fn halves(mut self) -> (Batch, Option<Batch>) {
+        let mut other = Batch {
+            generation: self.generation,
+            ..Batch::default()
+        };
+        let kinds = [
+            !self.manifests.is_empty(),
+            !self.events.is_empty(),
+            !(self.agents.is_empty() && self.operations.is_empty()),
+        ];
+        let has_rest = !(self.classes.is_empty()
+            && self.seen.is_empty()
+            && self.removed_operations.is_empty()
+            && self.sightings.is_empty());
+        let kinds_there = kinds.iter().filter(|is_there| **is_there).count();
+        if kinds_there + usize::from(has_rest) > 1 {
+            // What may be large or strange goes by itself; agents after the classes that they name.
+            if kinds[0] {
+                other.manifests = std::mem::take(&mut self.manifests);
+            } else if kinds[1] {
+                other.events = std::mem::take(&mut self.events);
+            } else {
+                other.agents = std::mem::take(&mut self.agents);
+                other.operations = std::mem::take(&mut self.operations);
+                other.claims = std::mem::take(&mut self.claims);
+            }
+            return (self, Some(other));
+        }
+        if self.manifests.len() > 1 {
+            other.manifests = self.manifests.split_off(self.manifests.len() / 2);
+        } else if self.events.len() > 1 {
+            other.events = self.events.split_off(self.events.len() / 2);
+        } else if self.agents.len() > 1 {
+            other.agents = self.agents.split_off(self.agents.len() / 2);
+            let moved: HashSet<Arc<str>> = other.agents.iter().map(|a| a.id.clone()).collect();
+            let (moves, stays) = std::mem::take(&mut self.operations)
+                .into_iter()
+                .partition(|(agent, _)| moved.contains(agent));
+            (other.operations, self.operations) = (moves, stays);
+            let moved: HashSet<Arc<str>> = other
+                .operations
+                .iter()
+                .map(|(_, op)| op.id.clone())
+                .collect();
+            let (moves, stays) = std::mem::take(&mut self.claims)
+                .into_iter()
+                .partition(|claim| moved.contains(&claim.operation));
+            (other.claims, self.claims) = (moves, stays);
+        } else if !self.agents.is_empty() && !self.operations.is_empty() {
+            other.operations = std::mem::take(&mut self.operations);
+            other.claims = std::mem::take(&mut self.claims);
+        } else if self.operations.len() > 1 {
+            other.operations = self.operations.split_off(self.operations.len() / 2);
+        } else {
+            return (self, None);
+        }
+        (self, Some(other))
+    }
+
+    /// What it is about, for a line of the trace.
+    pub fn about(&self) -> String {
+        let manifests = self
+            .manifests
+            .iter()
+            .map(|of| format!("manifest {}", of.key));
+        let agents = self.agents.iter().map(|of| format!("agent {}", of.id));
+        let events = self
+            .events
+            .iter()
+            .map(|of| format!("event {}", of.kind.as_str()));
+        let all: Vec<String> = manifests.chain(agents).chain(events).take(3).collect();
+        all.join(", ")
+    }
+}
+
 /// The agent as its row needs it: without operations and without the kept heartbeat.
 fn row_of(agent: &Agent) -> Agent {
     Agent {
         class: agent.class.clone(),
         given: agent.given.clone(),
+        mark: agent.mark,
         manifest: agent.manifest.clone(),
         hostname: agent.hostname.clone(),
         device: agent.device.clone(),

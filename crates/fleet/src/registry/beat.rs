@@ -12,6 +12,7 @@ use crate::agent::{Agent, Told};
 use crate::expiry::ShownCertificate;
 use crate::kept::Kept;
 use crate::limits;
+use crate::manifest::{Mark, is_hash};
 use crate::operation::{OperationStatus, Policy};
 
 /// Whose heartbeat it was.
@@ -96,8 +97,9 @@ impl Agent {
         let Some(agent) = &glance.agent else {
             return false;
         };
-        let has_manifest = agent.manifest_hash.is_some()
-            && agent.manifest_hash.as_deref() == self.manifest.as_deref();
+        let hash = agent.manifest_hash.as_deref();
+        let mark = hash.filter(|hash| is_hash(hash)).map(Mark::of);
+        let has_manifest = mark.is_some() && mark == self.mark;
         let class = glance.class();
         let device = glance.device.as_ref().is_none_or(|device| {
             says(&self.device, device.identifier.as_deref())

@@ -24,8 +24,17 @@ impl Agent {
         } else if is_newer && other.given_seq() == self.given_seq() {
             self.class.clone_from(&other.class);
         }
-        if is_newer {
+        // What a hash stands for is known where it was described, whatever was heard elsewhere since.
+        let takes_manifest = match (self.mark == other.mark, &self.manifest, &other.manifest) {
+            (true, None, Some(_)) => true,
+            (true, Some(_), None) => false,
+            _ => is_newer,
+        };
+        if takes_manifest {
+            self.mark = other.mark;
             self.manifest.clone_from(&other.manifest);
+        }
+        if is_newer {
             self.hostname.clone_from(&other.hostname);
             let before = Caller {
                 device: std::mem::replace(&mut self.device, other.device.clone()),

@@ -10,6 +10,8 @@ use super::{Claim, Registry, join};
 use crate::agent::FlowNeed;
 use crate::capability::Profile;
 use crate::events::Event;
+use crate::limits;
+use crate::manifest::Mark;
 use crate::operation::{FleetOperation, Policy};
 use crate::request::Request;
 use crate::resource::ResourceSet;
@@ -62,13 +64,16 @@ impl Registry {
             .cloned();
         let mut fresh = Vec::new();
         if head.is_none() {
-            // Agents of one build have one hash, and one of them is asked; those without a hash
-            // answer for themselves.
-            let key = agent
-                .manifest
+            // Agents of one hash are described by one of them; those without a hash answer for
+            // themselves.
+            let goal = agent.mark.map(Mark::word);
+            let key = goal
                 .clone()
                 .unwrap_or_else(|| Arc::from(format!("agent:{id}")));
-            if !self.describing.contains_key(&key) && !agent.is_describing() {
+            if !self.describing.contains_key(&key)
+                && self.describing.len() < limits::DESCRIBING_MAX
+                && agent.may_describe(goal.as_ref(), now, policy)
+            {
                 let before = agent.operations.iter().rev();
                 let before = before.filter(|op| op.kind == OperationKind::Describe);
                 let about = (&*key, before.map(|op| &*op.id).next());
@@ -76,13 +81,14 @@ impl Registry {
                     new_operation(OperationKind::Describe, Operand::Manifest, None, now);
                 operation.id = join::operation_id(id, about.0, about.1);
                 // Who has no hash describes nobody but itself.
-                if let Some(hash) = agent.manifest.clone() {
+                if let Some(mark) = agent.mark {
                     self.claims.push(Claim {
-                        hash,
+                        mark,
                         operation: operation.id.clone(),
                         until: now + policy.describe_timeout,
                     });
                 }
+                operation.goal = goal;
                 self.describing
                     .insert(key, (id.clone(), operation.id.clone()));
                 fresh.push(operation);
@@ -154,7 +160,9 @@ impl Registry {
                     flow: operation.flow.clone(),
                     request: operation.request.clone(),
                     asked,
-                    resources: resources.clone().filter(|_| operation.goal.is_some()),
+                    resources: resources
+                        .clone()
+                        .filter(|_| operation.kind == OperationKind::Sync),
                     head: head.clone(),
                     repeats: operation.repeats(),
                 });

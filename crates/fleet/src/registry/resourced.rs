@@ -82,6 +82,9 @@ impl Registry {
             let Some(goal) = operation.goal.clone() else {
                 continue;
             };
+            if operation.kind != OperationKind::Sync {
+                continue;
+            }
             let changed = if echoed.as_ref() == Some(&goal) {
                 operation.converge(now)
             } else if set.as_ref().map(|set| &set.digest) != Some(&goal) && operation.is_active() {

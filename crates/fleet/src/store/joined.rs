@@ -89,20 +89,25 @@ impl Store {
         }
         let what = "see who describes a manifest";
         for claim in &batch.claims {
-            let known = Statement::new("SELECT hash FROM manifests WHERE hash = ?");
-            let known = tx.row(what, &known.bind(&*claim.hash)).await?.is_some();
+            let known = Statement::new(
+                "SELECT m.hash AS hash FROM agents a JOIN manifests m ON m.hash = a.manifest_hash
+                 WHERE a.manifest_mark = ? LIMIT 1",
+            );
+            let known = known.bind(claim.mark.number());
+            let known = tx.row(what, &known).await?.is_some();
+            let word = claim.mark.word();
             let rival = Statement::new(
                 "SELECT operation_id FROM describing
                  WHERE hash = ? AND operation_id <> ? AND until_ms > ?",
             );
-            let rival = rival.bind(&*claim.hash).bind(&*claim.operation).bind(now.0);
+            let rival = rival.bind(&*word).bind(&*claim.operation).bind(now.0);
             if known || tx.row(what, &rival).await?.is_some() {
                 operations.retain(|(_, operation)| operation.id != claim.operation);
                 written.refused.push(claim.operation.clone());
                 continue;
             }
             let row = vec![
-                (&*claim.hash).into(),
+                (&*word).into(),
                 (&*claim.operation).into(),
                 claim.until.0.into(),
             ];

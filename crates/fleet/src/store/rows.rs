@@ -10,8 +10,9 @@ use sql::{Conflict, Insert, Row, Statement, Value};
 
 use crate::agent::{Agent, Given};
 use crate::flow::FlowShape;
-use crate::manifest::NewManifest;
-use crate::operation::{FleetOperation, OperationStatus};
+use crate::limits;
+use crate::manifest::{Mark, NewManifest, is_former};
+use crate::operation::{FleetOperation, OperationStatus, truncate};
 use crate::registry::{ClassRow, Flow};
 use crate::rollout::{Plan, Rollout};
 
@@ -67,6 +68,7 @@ pub const AGENTS: Insert = Insert {
     columns: &[
         "id",
         "class",
+        "manifest_mark",
         "manifest_hash",
         "hostname",
         "device_id",
@@ -82,6 +84,7 @@ pub const AGENTS: Insert = Insert {
         key: &["id"],
         columns: &[
             "class",
+            "manifest_mark",
             "manifest_hash",
             "hostname",
             "device_id",
@@ -262,9 +265,9 @@ pub fn flow(flow: &Flow, text: &Bytes) -> Vec<Value> {
 pub fn manifest(manifest: &NewManifest) -> Vec<Value> {
     let head = RawJson::of(&*manifest.head).map(|head| head.as_str().to_owned());
     vec![
-        (&*manifest.hash).into(),
-        manifest.head.agent_type.as_deref().into(),
-        manifest.head.agent_version().into(),
+        (&*manifest.key).into(),
+        fitting(manifest.head.agent_type.as_deref()),
+        fitting(manifest.head.agent_version()),
         i64::try_from(manifest.bytes).unwrap_or(i64::MAX).into(),
         head.unwrap_or_else(|_| "{}".to_owned()).into(),
         manifest.content.as_ref().into(),
@@ -275,10 +278,11 @@ pub fn agent(agent: &Agent, seq: i64, node: i64) -> Vec<Value> {
     vec![
         (&*agent.id).into(),
         agent.class.as_deref().into(),
+        agent.mark.map_or(0, Mark::number).into(),
         agent.manifest.as_deref().into(),
-        agent.hostname.as_deref().into(),
-        agent.device.as_deref().into(),
-        agent.flow.as_deref().into(),
+        fitting(agent.hostname.as_deref()),
+        fitting(agent.device.as_deref()),
+        fitting(agent.flow.as_deref()),
         agent.first_seen.0.into(),
         agent.last_seen.0.into(),
         agent.heartbeats.cast_signed().into(),
@@ -357,6 +361,12 @@ pub fn read_agent(row: &Row) -> Result<Agent, sqlx::Error> {
     let seq = row.number("given_seq")?;
     agent.given = (seq > 0).then(|| Box::new(Given { class: given, seq }));
     agent.manifest = row.maybe_text("manifest_hash")?.map(Arc::from);
+    let former = agent.manifest.as_deref().filter(|key| is_former(key));
+    agent.mark = match former {
+        // Nodes of former versions write no mark.
+        Some(key) => Some(Mark::of(key)),
+        None => Mark::of_number(row.number("manifest_mark")?),
+    };
     agent.hostname = row.maybe_text("hostname")?;
     agent.device = row.maybe_text("device_id")?;
     agent.flow = row.maybe_text("flow_id")?.map(Arc::from);
@@ -383,6 +393,16 @@ pub fn read_operation(row: &Row) -> Result<(Arc<str>, FleetOperation), sqlx::Err
     operation.goal = row.maybe_text("goal")?.map(Arc::from);
     operation.stored = true;
     Ok((Arc::from(row.text("agent_id")?), operation))
+}
+
+/// What a column for names takes of a text. Databases know no NUL, and what stands for one has more
+/// bytes.
+fn fitting(text: Option<&str>) -> Value {
+    Value::Text(text.map(|text| {
+        let mut text = text.replace('\0', "\u{fffd}");
+        truncate(&mut text, limits::NAME_BYTES_MAX);
+        text
+    }))
 }
 
 /// A value that this binary did not write.

@@ -27,6 +27,11 @@ pub const SCHEMA: Schema = Schema {
             name: "classes that operators give agents",
             text: FOURTH,
         },
+        Migration {
+            number: 5,
+            name: "what agents' hashes of manifests stand for",
+            text: FIFTH,
+        },
     ],
 };
 
@@ -155,4 +160,9 @@ CREATE INDEX operations_seq ON operations (seq);
 const FOURTH: &str = "
 ALTER TABLE agents ADD COLUMN given_class VARCHAR(255);
 ALTER TABLE agents ADD COLUMN given_seq BIGINT NOT NULL DEFAULT 0;
+";
+
+const FIFTH: &str = "
+ALTER TABLE agents ADD COLUMN manifest_mark BIGINT NOT NULL DEFAULT 0;
+CREATE INDEX agents_manifest_mark ON agents (manifest_mark);
 ";

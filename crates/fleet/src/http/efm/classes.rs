@@ -235,7 +235,7 @@ impl Fleet {
             );
             return Err(Failure::new(StatusCode::CONFLICT, message));
         }
-        if !registry.knows_manifest(hash) {
+        if registry.manifest_named(hash).is_none() {
             let unknown = FleetError::Unknown {
                 what: "manifest",
                 name: hash.clone(),

@@ -124,6 +124,6 @@ impl Fleet {
         self.check_manifest_seen(rights, hash)?;
         let pinned = Resolution::Pinned(Arc::from(&**hash));
         self.set_resolution(class, Some(pinned)).await?;
-        Ok(wanted)
+        self.mapping(class)
     }
 }

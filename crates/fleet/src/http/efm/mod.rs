@@ -28,7 +28,7 @@ use crate::events::{EventFilter, EventView, Level};
 use crate::fleet::{AgentFilter, Fleet};
 use crate::http::audit::Details;
 use crate::http::management::{asked, need_class, remove_agent};
-use crate::http::manifests::{ManifestsQuery, listed, manifest};
+use crate::http::manifests::{ManifestsQuery, listed, manifest, remove as remove_manifest};
 use crate::http::{Failure, body, json};
 use crate::limits;
 use crate::request::Target;
@@ -43,7 +43,10 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
         .route("/efm/api/agents/{id}", get(agent).delete(remove_agent))
         .route("/efm/api/monitor/agents/{id}", get(agent))
         .route("/efm/api/agent-manifests", get(manifests))
-        .route("/efm/api/agent-manifests/{hash}", get(manifest))
+        .route(
+            "/efm/api/agent-manifests/{hash}",
+            get(manifest).delete(remove_manifest),
+        )
         .route("/efm/api/operations", get(operations).post(ask))
         .route("/efm/api/operations/{id}", get(operation))
         .route("/efm/api/events", get(events))
