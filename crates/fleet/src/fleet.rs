@@ -32,7 +32,7 @@ use crate::limits;
 use crate::manifest;
 use crate::observe::{self, Beat, Counters, Meters};
 use crate::operation::Policy;
-use crate::registry::{self, Batch, Beaten, Registry, Source};
+use crate::registry::{Batch, Beaten, Registry, Source};
 use crate::resource;
 use crate::rights::Rights;
 use crate::seal::Sealer;

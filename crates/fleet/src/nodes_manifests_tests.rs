@@ -98,12 +98,14 @@ async fn agents_with_hashes_of_their_own_share_a_manifest(url: String) {
 
 #[tokio::test]
 async fn agents_with_hashes_of_their_own_share_a_manifest_on_postgres() {
-    agents_with_hashes_of_their_own_share_a_manifest(postgres().new_database().await).await;
+    let url = postgres().new_database().await;
+    Box::pin(agents_with_hashes_of_their_own_share_a_manifest(url)).await;
 }
 
 #[tokio::test]
 async fn agents_with_hashes_of_their_own_share_a_manifest_on_mariadb() {
-    agents_with_hashes_of_their_own_share_a_manifest(mariadb().new_database().await).await;
+    let url = mariadb().new_database().await;
+    Box::pin(agents_with_hashes_of_their_own_share_a_manifest(url)).await;
 }
 
 /// Long words are cut to what a column takes, and what is still not taken holds up nothing else.
@@ -140,10 +142,12 @@ async fn a_bad_row_holds_up_no_other(url: String) {
 
 #[tokio::test]
 async fn a_bad_row_holds_up_no_other_on_postgres() {
-    a_bad_row_holds_up_no_other(postgres().new_database().await).await;
+    let url = postgres().new_database().await;
+    Box::pin(a_bad_row_holds_up_no_other(url)).await;
 }
 
 #[tokio::test]
 async fn a_bad_row_holds_up_no_other_on_mariadb() {
-    a_bad_row_holds_up_no_other(mariadb().new_database().await).await;
+    let url = mariadb().new_database().await;
+    Box::pin(a_bad_row_holds_up_no_other(url)).await;
 }

@@ -37,7 +37,6 @@ use crate::request::Request;
 use crate::resource::{Resource, ResourceSet};
 use crate::rollout::Rollout;
 
-pub use acknowledge::AckResult;
 pub use adopt::{ClassRow, News};
 pub use asked::{unknown_agent, unknown_operation};
 pub use batch::{Batch, Claim};

@@ -177,7 +177,7 @@ fn a_manifest_that_is_gone_is_asked_for_again_by_who_has_it() {
     world.beat_with(full("a", "h", "1"));
     let key = world.agent("a").manifest.clone().unwrap();
     world.store();
-    world.registry.forget_manifests(&[key.clone()]);
+    world.registry.forget_manifests(std::slice::from_ref(&key));
     assert_eq!(world.registry.manifest_named("h"), None);
     let asked = world.beat_with(light("a", "h", None)).remove(0);
     world.describe(&asked, "a", "h", "1");

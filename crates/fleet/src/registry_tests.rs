@@ -5,6 +5,7 @@ use std::time::Duration;
 use c2::{AckState, Acknowledge, AgentInfo, FlowInfo, OperationKind, RawJson};
 use uuid::Uuid;
 
+use super::acknowledge::AckResult;
 use super::*;
 use crate::agent::FlowState;
 use crate::manifest::{Known, brought};

@@ -224,11 +224,7 @@ mod tests {
             let heartbeat = Heartbeat::parse(text.to_string().as_bytes()).unwrap();
             let (agent, now) = (&mut self.agent, self.now);
             let before = agent.caller_before(&heartbeat, certificate, now);
-            agent.observe(
-                heartbeat.device_info.as_ref(),
-                None,
-                now,
-            );
+            agent.observe(heartbeat.device_info.as_ref(), None, now);
             agent.take_caller(&heartbeat, certificate, now);
             let event = before.and_then(|before| agent.note_caller(before, now));
             if let Some(event) = &event {
