@@ -7,6 +7,7 @@
 //! | the DFM's control topics | `/statement/add` and others, see [`dfm`] | who signs with a key of `fusion.control.keys`; everybody, where `fusion.control.allow_unsigned` says so |
 //! | desired state | `thalweg/desired/NAME`, retained, see [`desired`] | who signs with such a key |
 //!
+//! Desired state that cannot be followed at the moment waits in `later.rs`.
 //! What is refused is written to the log, counted, and told on `thalweg/audit/NODE`. A node answers
 //! each request once. Control messages are worked off one after another; a full queue holds their
 //! publishers back.
@@ -14,6 +15,7 @@
 pub mod desired;
 pub mod dfm;
 mod http;
+mod later;
 mod marks;
 mod node;
 mod seal;

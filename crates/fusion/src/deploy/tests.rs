@@ -1,5 +1,6 @@
 //! The DFM's API and desired state, with real servers, stores and nodes.
 
+mod later;
 mod polls;
 
 use std::collections::BTreeMap;
