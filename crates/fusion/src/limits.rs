@@ -277,6 +277,10 @@ pub const LAG_WAIT: Duration = Duration::from_secs(2);
 /// Most control messages that wait at a node, count: more hold their publishers back.
 pub const CONTROL_WAITING_MAX: usize = 1_024;
 
+/// Most signed control messages that are remembered because they could come again, count: what comes
+/// beyond that within `fusion.control.max_age` is refused.
+pub const CONTROL_HAD_MAX: usize = 10_000;
+
 /// Largest control message, bytes: a statement text in base64 within base64, and room.
 pub const CONTROL_BYTES_MAX: usize = 256 << 10;
 

@@ -14,6 +14,7 @@
 
 pub mod desired;
 pub mod dfm;
+mod fresh;
 mod http;
 mod later;
 mod marks;
@@ -58,15 +59,29 @@ impl Default for NodeConfig {
 }
 
 /// Whose control messages count (`fusion.control.…`).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ControlConfig {
     /// Whether the DFM's control topics are followed without a signature.
     pub allow_unsigned: bool,
+    /// How long a signed control message counts, once, from the `issued_ms` on that it has to have; at 0
+    /// it need not have one.
+    pub max_age: HumanDuration,
     /// Ed25519 public keys by name, 32 bytes in base64.
     pub keys: BTreeMap<String, String>,
     /// HTTP servers by the alias that a DFM statement's `scope` names, as base URLs.
     pub servers: BTreeMap<String, String>,
+}
+
+impl Default for ControlConfig {
+    fn default() -> Self {
+        ControlConfig {
+            allow_unsigned: false,
+            max_age: HumanDuration(std::time::Duration::ZERO),
+            keys: BTreeMap::new(),
+            servers: BTreeMap::new(),
+        }
+    }
 }
 
 /// All that is wrong with the values, one line each, in the keys' names.

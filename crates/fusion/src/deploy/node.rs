@@ -14,9 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::desired::{self, Desired};
 use super::dfm::{self, Asked, Life, Operation, Outcome, Request, Surroundings};
+use super::fresh::Fresh;
 use super::later::Later;
 use super::marks::Marks;
 use super::{Keys, Refused};
+use crate::digest;
 use crate::error::FusionError;
 use crate::fusion::Fusion;
 use crate::http::status_of;
@@ -28,6 +30,7 @@ pub struct Node {
     fusion: Arc<Fusion>,
     server: Option<Server>,
     keys: Keys,
+    fresh: Mutex<Fresh>,
     marks: Mutex<Option<Marks>>,
     heard: Vec<SubscriptionId>,
     stop: CancellationToken,
@@ -64,6 +67,7 @@ impl Node {
         let marks = Marks::open(marks).map_err(|error| {
             FusionError::Refused(format!("cannot read {}: {error}", marks.display()))
         })?;
+        let fresh = Fresh::new(fusion.now(), fusion.config().control.max_age.0);
         let (waiting, taken) = mpsc::channel(CONTROL_WAITING_MAX);
         let room = Arc::new(Notify::new());
         let ear = |takes_retained| {
@@ -86,6 +90,7 @@ impl Node {
             fusion,
             server,
             keys,
+            fresh: Mutex::new(fresh),
             marks: Mutex::new(Some(marks)),
             heard,
             stop: CancellationToken::new(),
@@ -165,17 +170,16 @@ impl Node {
         };
         let id = &self.fusion.config().node.id;
         let opened = self.keys.open(&heard.topic, &heard.payload);
-        let (payload, refused) = match opened {
-            Ok((payload, _)) => (payload, None),
-            Err(Refused::Unsigned) if self.fusion.config().control.allow_unsigned => {
-                (heard.payload.clone(), None)
-            }
-            // Read all the same, to know who is meant and where to answer.
-            Err(why @ Refused::Unsigned) => (heard.payload.clone(), Some(why)),
+        let allows = self.fusion.config().control.allow_unsigned;
+        let (payload, is_signed, refused) = match opened {
+            Ok((payload, _)) => (payload, true, None),
+            Err(Refused::Unsigned) if allows => (heard.payload.clone(), false, None),
+            // Read all the same, to know who is meant.
+            Err(why @ Refused::Unsigned) => (heard.payload.clone(), false, Some(why)),
             // Whoever pretends to be somebody is not answered.
             Err(why) => return self.audit(&heard.topic, &why.to_string()).await,
         };
-        let (request, outcome) = match dfm::request(&payload, id) {
+        let (mut request, outcome) = match dfm::request(&payload, id) {
             Ok(request) => (request, None),
             Err(wrong) => {
                 let (why, request) = *wrong;
@@ -185,9 +189,20 @@ impl Node {
         if !request.is_meant {
             return;
         }
+        if is_signed {
+            let digest = digest::of(&[heard.topic.as_bytes(), b"\n", payload.as_slice()].concat());
+            let now = self.fusion.now();
+            let taken = self.fresh.lock().take(now, digest, request.issued_ms);
+            // Who sends again what another signed is not answered.
+            if let Err(why) = taken {
+                return self.audit(&heard.topic, &why).await;
+            }
+        }
         let outcome = match (refused, outcome) {
             (Some(why), _) => {
                 self.audit(&heard.topic, &why.to_string()).await;
+                // Nobody says on whose behalf it comes: it names no topic, and nothing of it is said again.
+                (request.id, request.answer_to, request.error_to) = (None, None, None);
                 Outcome::new(None, 403, why.to_string())
             }
             (None, Some(outcome)) => outcome,
