@@ -53,6 +53,9 @@ pub enum FusionError {
     /// A bound is reached.
     #[error("{0}")]
     Limit(String),
+    /// Something else has to be done first: nothing was changed, and the same may be asked again.
+    #[error("{0}")]
+    Busy(String),
     /// The engine is closing.
     #[error("the statement engine is closing")]
     Closed,
@@ -80,6 +83,29 @@ pub enum FusionError {
 }
 
 impl FusionError {
+    /// Whether the same may go well later: nothing is wrong with what was asked, but the event store,
+    /// the disk or a sink does not take it at the moment.
+    pub fn is_passing(&self) -> bool {
+        match self {
+            FusionError::Busy(_) | FusionError::Closed => true,
+            FusionError::Journal { source, .. } => !matches!(source, JournalError::TooLarge { .. }),
+            FusionError::Streams { source, .. } => matches!(
+                source.as_ref(),
+                StreamsError::Unavailable(_)
+                    | StreamsError::Denied(_)
+                    | StreamsError::Refused(_)
+                    | StreamsError::Busy
+                    | StreamsError::Full
+                    | StreamsError::Closed
+                    | StreamsError::Storage(_)
+                    | StreamsError::Switching(_)
+                    | StreamsError::TenantFull(_)
+                    | StreamsError::Throttled { .. }
+            ),
+            _ => false,
+        }
+    }
+
     pub(crate) fn journal(doing: &'static str) -> impl FnOnce(JournalError) -> FusionError {
         move |source| FusionError::Journal { doing, source }
     }
@@ -89,6 +115,28 @@ impl FusionError {
         move |source| FusionError::Streams {
             doing,
             source: Arc::new(source),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_is_away_may_be_back_and_what_cannot_be_stays_so() {
+        let streams = |error| FusionError::streams("open the source")(error);
+        let topic: streams::TopicName = "t".parse().unwrap();
+        for (error, is_passing) in [
+            (streams(StreamsError::Unavailable("away".to_owned())), true),
+            (streams(StreamsError::Full), true),
+            (streams(StreamsError::AutoCreateOff(topic)), false),
+            (FusionError::journal("write")(JournalError::Busy), true),
+            (FusionError::Busy("the sink is behind".to_owned()), true),
+            (FusionError::Refused("no".to_owned()), false),
+            (FusionError::Limit("too many".to_owned()), false),
+        ] {
+            assert_eq!(error.is_passing(), is_passing, "{error:?}");
         }
     }
 }

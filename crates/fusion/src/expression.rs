@@ -513,12 +513,13 @@ pub struct TextPattern {
 }
 
 impl TextPattern {
-    /// Compiles `text`.
+    /// Compiles `text`. A dot is any character but one that ends a line.
     ///
     /// # Errors
     /// It is no regular expression, or too large; the text says why.
     pub fn new(text: &str) -> Result<Self, String> {
-        regex::RegexBuilder::new(&format!("^(?s:{text})$"))
+        regex::RegexBuilder::new(&format!("^(?:{text})$"))
+            .crlf(true)
             .size_limit(REGEX_BYTES_MAX)
             .build()
             .map(|regex| TextPattern {

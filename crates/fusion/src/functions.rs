@@ -3,10 +3,13 @@
 //! A null argument gives null, and so does one of a type that the function does not take.
 //! `coalesce`, `concat` and `case` are no functions but operators: they evaluate lazily.
 
+mod java;
 mod numbers;
 mod texts;
 mod times;
 pub mod user;
+
+pub use java::{PATTERN_TEXT, TO_TEXT, java_function};
 
 use crate::value::Value;
 

@@ -17,7 +17,7 @@ use crate::lane::checkpoint::Noted;
 use crate::machine::Machine;
 use crate::meter::Meter;
 use crate::output::Output;
-use crate::plan::{Backpressure, Plan, Source, Stage};
+use crate::plan::{Backpressure, Plan, Source};
 use crate::polls::Poll;
 use crate::query::kept::Kept;
 use crate::sinks::{Budget, Kind, Letter, Letters, Table};
@@ -143,7 +143,8 @@ pub struct Sequence {
 
 impl Lane {
     /// Whether rows are kept before they are produced, so that they are stored once whatever
-    /// crashes: for rows into Kafka and tables that come from a replayed source or from state.
+    /// crashes: for rows into Kafka and tables that come from a replayed source, or that tell many
+    /// events together.
     pub fn keeps_outbox(&self) -> bool {
         keeps_outbox(&self.definition, &self.plan, &self.targets)
     }
@@ -205,11 +206,10 @@ impl Lane {
 /// See [`Lane::keeps_outbox`].
 pub fn keeps_outbox(definition: &Definition, plan: &Plan, targets: &[Target]) -> bool {
     let is_replayed = plan.kafka_topics().next().is_some() || definition.is_durable();
-    let has_state = matches!(plan.stage, Stage::Windowed { .. });
     let mut targets = targets.iter();
     // Of these it is known afterwards which rows they have.
     let counts = targets.any(|target| matches!(target, Target::Kafka { .. } | Target::Table(_)));
-    counts && (is_replayed || has_state)
+    counts && (is_replayed || plan.tells_together())
 }
 
 impl LaneState {

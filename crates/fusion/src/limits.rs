@@ -277,8 +277,27 @@ pub const LAG_WAIT: Duration = Duration::from_secs(2);
 /// Most control messages that wait at a node, count: more hold their publishers back.
 pub const CONTROL_WAITING_MAX: usize = 1_024;
 
+/// Most signed control messages that are remembered because they could come again, count: what comes
+/// beyond that within `fusion.control.max_age` is refused.
+pub const CONTROL_HAD_MAX: usize = 10_000;
+
 /// Largest control message, bytes: a statement text in base64 within base64, and room.
 pub const CONTROL_BYTES_MAX: usize = 256 << 10;
+
+/// Most names of desired state that wait to be tried again, count: what finds no place is heard again
+/// at the next start.
+pub const DESIRED_WAITING_MAX: usize = 1_000;
+
+/// The rests before they are tried again, shortest and longest; they double between. A try may hold
+/// the source back for [`REPLACE_WAIT`].
+pub const DESIRED_RETRY_WAIT: (Duration, Duration) = if cfg!(test) {
+    (Duration::from_millis(50), Duration::from_secs(1))
+} else {
+    (Duration::from_secs(1), Duration::from_secs(60))
+};
+
+/// Most that their messages take, bytes: 64 of the largest.
+pub const DESIRED_WAITING_BYTES_MAX: usize = 64 * CONTROL_BYTES_MAX;
 
 /// Most names of desired state that a node remembers, count: each is a line in one small file.
 pub const DESIRED_MAX: usize = 10_000;

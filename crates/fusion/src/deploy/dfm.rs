@@ -43,6 +43,8 @@ pub struct Request {
     pub answer_to: Option<String>,
     /// Where an error goes.
     pub error_to: Option<String>,
+    /// When it says that it was issued.
+    pub issued_ms: Option<i64>,
     /// Whether this node is meant.
     pub is_meant: bool,
     /// Whether it is the form of 2016.
@@ -96,8 +98,10 @@ pub fn request(payload: &[u8], node: &str) -> Result<Request, Box<(String, Reque
         )));
     };
     let message = lowered(message);
+    let issued_ms = message.get("issued_ms").and_then(Value::as_i64);
     if message.contains_key("statement") {
         return Ok(Request {
+            issued_ms,
             resource: Some(message),
             is_raw: true,
             ..nowhere()
@@ -108,10 +112,17 @@ pub fn request(payload: &[u8], node: &str) -> Result<Request, Box<(String, Reque
         id: text("id"),
         answer_to: text("returnendpoint"),
         error_to: text("returnerrorendpoint"),
+        issued_ms,
         is_meant: is_meant(message.get("targets"), node),
         is_raw: false,
         resource: None,
     };
+    let is_servers = |to: &Option<String>| to.as_ref().is_some_and(|to| to.starts_with('$'));
+    if is_servers(&request.answer_to) || is_servers(&request.error_to) {
+        (request.answer_to, request.error_to) = (None, None);
+        let why = "an answer goes to no topic that begins with $".to_owned();
+        return Err(Box::new((why, request)));
+    }
     let resource = match message.get("resource") {
         None | Some(Value::Null) => return Ok(request),
         Some(resource) => resource_of(resource),

@@ -7,13 +7,16 @@
 //! | the DFM's control topics | `/statement/add` and others, see [`dfm`] | who signs with a key of `fusion.control.keys`; everybody, where `fusion.control.allow_unsigned` says so |
 //! | desired state | `thalweg/desired/NAME`, retained, see [`desired`] | who signs with such a key |
 //!
+//! Desired state that cannot be followed at the moment waits in `later.rs`.
 //! What is refused is written to the log, counted, and told on `thalweg/audit/NODE`. A node answers
 //! each request once. Control messages are worked off one after another; a full queue holds their
 //! publishers back.
 
 pub mod desired;
 pub mod dfm;
+mod fresh;
 mod http;
+mod later;
 mod marks;
 mod node;
 mod seal;
@@ -56,15 +59,29 @@ impl Default for NodeConfig {
 }
 
 /// Whose control messages count (`fusion.control.…`).
-#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct ControlConfig {
     /// Whether the DFM's control topics are followed without a signature.
     pub allow_unsigned: bool,
+    /// How long a signed control message counts, once, from the `issued_ms` on that it has to have; at 0
+    /// it need not have one.
+    pub max_age: HumanDuration,
     /// Ed25519 public keys by name, 32 bytes in base64.
     pub keys: BTreeMap<String, String>,
     /// HTTP servers by the alias that a DFM statement's `scope` names, as base URLs.
     pub servers: BTreeMap<String, String>,
+}
+
+impl Default for ControlConfig {
+    fn default() -> Self {
+        ControlConfig {
+            allow_unsigned: false,
+            max_age: HumanDuration(std::time::Duration::ZERO),
+            keys: BTreeMap::new(),
+            servers: BTreeMap::new(),
+        }
+    }
 }
 
 /// All that is wrong with the values, one line each, in the keys' names.

@@ -14,8 +14,11 @@ use tokio_util::sync::CancellationToken;
 
 use super::desired::{self, Desired};
 use super::dfm::{self, Asked, Life, Operation, Outcome, Request, Surroundings};
+use super::fresh::Fresh;
+use super::later::Later;
 use super::marks::Marks;
 use super::{Keys, Refused};
+use crate::digest;
 use crate::error::FusionError;
 use crate::fusion::Fusion;
 use crate::http::status_of;
@@ -27,6 +30,7 @@ pub struct Node {
     fusion: Arc<Fusion>,
     server: Option<Server>,
     keys: Keys,
+    fresh: Mutex<Fresh>,
     marks: Mutex<Option<Marks>>,
     heard: Vec<SubscriptionId>,
     stop: CancellationToken,
@@ -34,9 +38,11 @@ pub struct Node {
 }
 
 /// A control message that waits.
-struct Heard {
-    topic: String,
-    payload: Vec<u8>,
+pub struct Heard {
+    /// Its topic.
+    pub topic: String,
+    /// Its payload, as it came.
+    pub payload: Vec<u8>,
 }
 
 /// Takes control messages off the server.
@@ -61,6 +67,7 @@ impl Node {
         let marks = Marks::open(marks).map_err(|error| {
             FusionError::Refused(format!("cannot read {}: {error}", marks.display()))
         })?;
+        let fresh = Fresh::new(fusion.now(), fusion.config().control.max_age.0);
         let (waiting, taken) = mpsc::channel(CONTROL_WAITING_MAX);
         let room = Arc::new(Notify::new());
         let ear = |takes_retained| {
@@ -83,6 +90,7 @@ impl Node {
             fusion,
             server,
             keys,
+            fresh: Mutex::new(fresh),
             marks: Mutex::new(Some(marks)),
             heard,
             stop: CancellationToken::new(),
@@ -120,6 +128,7 @@ impl Node {
     async fn work(self: Arc<Self>, mut taken: mpsc::Receiver<Heard>, room: Arc<Notify>) {
         let interval = self.fusion.config().node.books_interval.0;
         let mut tick = (!interval.is_zero()).then(|| tokio::time::interval(interval));
+        let mut later = Later::default();
         loop {
             let heard = tokio::select! {
                 biased;
@@ -129,11 +138,15 @@ impl Node {
                     self.tell_books().await;
                     continue;
                 }
+                heard = later.due() => {
+                    self.desire(heard, &mut later, true).await;
+                    continue;
+                }
             };
             let Some(heard) = heard else { return };
             room.notify_waiters();
             match desired::name(&heard.topic) {
-                Some(name) => self.desire(name, &heard).await,
+                Some(_) => self.desire(heard, &mut later, false).await,
                 None => self.control(&heard).await,
             }
         }
@@ -157,17 +170,16 @@ impl Node {
         };
         let id = &self.fusion.config().node.id;
         let opened = self.keys.open(&heard.topic, &heard.payload);
-        let (payload, refused) = match opened {
-            Ok((payload, _)) => (payload, None),
-            Err(Refused::Unsigned) if self.fusion.config().control.allow_unsigned => {
-                (heard.payload.clone(), None)
-            }
-            // Read all the same, to know who is meant and where to answer.
-            Err(why @ Refused::Unsigned) => (heard.payload.clone(), Some(why)),
+        let allows = self.fusion.config().control.allow_unsigned;
+        let (payload, is_signed, refused) = match opened {
+            Ok((payload, _)) => (payload, true, None),
+            Err(Refused::Unsigned) if allows => (heard.payload.clone(), false, None),
+            // Read all the same, to know who is meant.
+            Err(why @ Refused::Unsigned) => (heard.payload.clone(), false, Some(why)),
             // Whoever pretends to be somebody is not answered.
             Err(why) => return self.audit(&heard.topic, &why.to_string()).await,
         };
-        let (request, outcome) = match dfm::request(&payload, id) {
+        let (mut request, outcome) = match dfm::request(&payload, id) {
             Ok(request) => (request, None),
             Err(wrong) => {
                 let (why, request) = *wrong;
@@ -177,9 +189,20 @@ impl Node {
         if !request.is_meant {
             return;
         }
+        if is_signed {
+            let digest = digest::of(&[heard.topic.as_bytes(), b"\n", payload.as_slice()].concat());
+            let now = self.fusion.now();
+            let taken = self.fresh.lock().take(now, digest, request.issued_ms);
+            // Who sends again what another signed is not answered.
+            if let Err(why) = taken {
+                return self.audit(&heard.topic, &why).await;
+            }
+        }
         let outcome = match (refused, outcome) {
             (Some(why), _) => {
                 self.audit(&heard.topic, &why.to_string()).await;
+                // Nobody says on whose behalf it comes: it names no topic, and nothing of it is said again.
+                (request.id, request.answer_to, request.error_to) = (None, None, None);
                 Outcome::new(None, 403, why.to_string())
             }
             (None, Some(outcome)) => outcome,
@@ -351,42 +374,61 @@ impl Node {
         }
     }
 
-    /// A message of desired state.
-    async fn desire(&self, name: &str, heard: &Heard) {
+    /// A message of desired state, heard now or tried again. What cannot be followed yet is not kept
+    /// as seen.
+    async fn desire(&self, heard: Heard, later: &mut Later, is_again: bool) {
+        let topic = heard.topic.clone();
+        let Some(name) = desired::name(&topic) else {
+            return;
+        };
         // An empty message clears what was retained, and asks nothing.
         if heard.payload.is_empty() {
             return;
         }
         let (payload, key) = match self.keys.open(&heard.topic, &heard.payload) {
             Ok(opened) => opened,
-            Err(why) => return self.audit(&heard.topic, &why.to_string()).await,
+            Err(why) => return self.audit(&topic, &why.to_string()).await,
         };
         let desired: Desired = match serde_json::from_slice(&payload) {
             Ok(desired) => desired,
-            Err(error) => return self.audit(&heard.topic, &error.to_string()).await,
+            Err(error) => return self.audit(&topic, &error.to_string()).await,
         };
         if desired.name != name {
             let why = format!("it is about '{}', and its topic is not", desired.name);
-            return self.audit(&heard.topic, &why).await;
+            return self.audit(&topic, &why).await;
         }
         let seen = self
             .marks
             .lock()
             .as_ref()
-            .map_or(0, |marks| marks.seen(name));
+            .map_or(0, |marks| marks.seen(name))
+            .max(later.generation(name).unwrap_or(0));
         if desired.generation <= seen {
             if desired.generation < seen {
                 let why = format!("generation {} was followed by {seen}", desired.generation);
-                self.audit(&heard.topic, &why).await;
+                self.audit(&topic, &why).await;
             }
             return;
         }
         let outcome = self.follow(&desired).await;
-        let is_kept = self.see(name.to_owned(), desired.generation).await;
-        let (status, message) = match (outcome, is_kept) {
-            (Ok(message), Ok(())) => (200, message.to_owned()),
-            (Err(error), Ok(())) => (status_of(&error).as_u16(), base::report(&error)),
-            (_, Err(why)) => (503, why),
+        let (status, message) = match outcome {
+            Err(error) if error.is_passing() => {
+                let is_waiting = later.put(name, desired.generation, heard);
+                if is_again && is_waiting {
+                    return;
+                }
+                (503, base::report(&error))
+            }
+            outcome => {
+                later.forget(name);
+                later.went_well();
+                let is_kept = self.see(name.to_owned(), desired.generation).await;
+                match (outcome, is_kept) {
+                    (Ok(message), Ok(())) => (200, message.to_owned()),
+                    (Err(error), Ok(())) => (status_of(&error).as_u16(), base::report(&error)),
+                    (_, Err(why)) => (503, why),
+                }
+            }
         };
         counter!("thalweg_fusion_control_total", "outcome" => if status < 400 { "done" } else { "failed" })
             .increment(1);

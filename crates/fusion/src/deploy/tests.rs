@@ -1,5 +1,7 @@
 //! The DFM's API and desired state, with real servers, stores and nodes.
 
+mod fresh;
+mod later;
 mod polls;
 
 use std::collections::BTreeMap;
@@ -284,13 +286,19 @@ async fn the_dfms_control_topics_add_tell_update_and_delete() {
 async fn unsigned_control_is_refused_and_written_down() {
     let yard = Yard::open(1, false).await;
     let audit = yard.hear("thalweg/audit/+");
-    let answers = yard.hear("answers");
+    let (answers, errors) = (yard.hear("answers"), yard.hear("/statement/errors/"));
     let statement = json!({"name": "n", "statement": "SELECT v FROM mqtt.\"in\""});
-    let envelope = json!({"resource": statement, "targets": [], "returnEndpoint": "answers"});
+    let envelope = json!({"id": "q", "resource": statement, "targets": [],
+        "returnEndpoint": "answers", "returnErrorEndpoint": "answers"});
     let envelope = envelope.to_string();
     yard.publish("/statement/add", envelope.as_bytes(), false);
-    wait("the refusal", || audit.count() == 1 && answers.count() == 1).await;
-    assert_eq!(answers.last().1["responses"][0]["status"], 403);
+    wait("the refusal", || audit.count() == 1 && errors.count() == 1).await;
+    let (_, refusal) = errors.last();
+    assert_eq!(refusal["responses"][0]["status"], 403);
+    assert!(
+        refusal["id"].is_null() && answers.count() == 0,
+        "nobody chooses what is said, and where: {refusal}"
+    );
     assert!(
         audit.last().1["why"]
             .as_str()

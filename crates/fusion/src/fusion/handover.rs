@@ -110,7 +110,7 @@ impl Fusion {
             // What is counted has to stand in the input first.
             let settled = tokio::time::timeout_at(deadline, log.settle(log.next()));
             let settled = settled.await.map_err(|_| {
-                FusionError::Limit("the disk does not take the statement's input".to_owned())
+                FusionError::Busy("the disk does not take the statement's input".to_owned())
             })?;
             settled.map_err(FusionError::journal("write an input beside"))?;
         }
@@ -187,7 +187,7 @@ async fn drained(lane: &Lane, deadline: Instant) -> Result<MutexGuard<'_, ()>, F
     tokio::time::timeout_at(deadline, waiting)
         .await
         .map_err(|_| {
-            FusionError::Limit(
+            FusionError::Busy(
             "the sink does not take the rows that wait: replace the statement when it does, or \
              remove it"
                 .to_owned(),

@@ -92,7 +92,7 @@ impl Fusion {
     ///
     /// # Errors
     /// As [`Fusion::add`], and `Refused` where the state was to be kept and does not fit; the old
-    /// form then goes on. `Limit` when the sinks do not take the old form's rows in time.
+    /// form then goes on. `Busy` when the sinks do not take the old form's rows in time.
     pub async fn replace(
         &self,
         id_or_name: &str,

@@ -175,7 +175,7 @@ impl Fusion {
             Some(name) => kept.get(name).cloned(),
             None => machine.created().cloned(),
         };
-        let restored = match checkpoint {
+        let mut restored = match checkpoint {
             Some(kept) => decode(machine, kept).ok_or_else(|| {
                 FusionError::Unreadable(format!(
                     "a checkpoint of statement '{}' that does not fit it",
@@ -185,18 +185,16 @@ impl Fusion {
             None => Restored {
                 machine,
                 positions: starts,
-                sequence: Sequence {
-                    producer_id: match can_sequence {
-                        true => Some(self.store.producer_id().await.map_err(
-                            FusionError::streams("get a producer id for the statement"),
-                        )?),
-                        false => None,
-                    },
-                    next: 0,
-                },
+                sequence: Sequence::default(),
                 outbox: Output::default(),
             },
         };
+        // A checkpoint may be older than what has its rows counted.
+        if can_sequence && restored.sequence.producer_id.is_none() {
+            let id = self.store.producer_id().await;
+            let id = id.map_err(FusionError::streams("get a producer id for the statement"))?;
+            restored.sequence.producer_id = Some(id);
+        }
         let Restored {
             machine,
             positions,

@@ -450,7 +450,7 @@ pub struct Schedule {
     pub minutes: Vec<u8>,
     /// 0 to 23.
     pub hours: Vec<u8>,
-    /// 1 to 31.
+    /// 1 to 31; with weekdays too, a day that is one of either.
     pub days: Vec<u8>,
     /// 1 to 12.
     pub months: Vec<u8>,

@@ -420,7 +420,8 @@ impl Rate {
     }
 }
 
-/// The first time of a calendar after `now`, ms; none within nine years.
+/// The first time of a calendar after `now`, ms; none within nine years. Where it names both days of
+/// the month and weekdays, either will do.
 pub fn next_time(schedule: &Schedule, now: i64) -> Option<i64> {
     let has = |values: &[u8], value: i64| {
         values.is_empty() || u8::try_from(value).is_ok_and(|value| values.contains(&value))
@@ -437,9 +438,14 @@ pub fn next_time(schedule: &Schedule, now: i64) -> Option<i64> {
         let of_day = second.rem_euclid(86_400);
         let (month, month_day) = civil(day);
         let weekday = (day + 4).rem_euclid(7);
+        let is_weekday = has(&schedule.weekdays, weekday);
+        let is_month_day = has(&schedule.days, month_day);
         let is_day = has(&schedule.months, month)
-            && has(&schedule.days, month_day)
-            && has(&schedule.weekdays, weekday);
+            && if schedule.days.is_empty() || schedule.weekdays.is_empty() {
+                is_month_day && is_weekday
+            } else {
+                is_month_day || is_weekday
+            };
         if !is_day {
             second = (day + 1) * 86_400;
         } else if !has(&schedule.hours, of_day / 3_600) {

@@ -347,3 +347,36 @@ async fn a_durable_statement_of_another_format_has_an_input_of_its_own() {
     assert_eq!(inputs.count(), 1);
     house.close().await;
 }
+
+/// What a batch told of is told once, although the server's last checkpoint still holds the batch.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_batch_that_was_told_before_a_crash_is_not_told_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let (store, server) = stores(folder.path());
+    let dir = folder.path().join("fusion");
+    let fusion = engine(&dir, &store, &server, NEVER).await;
+    let text = "insert into kafka.batches select v from \"in/+\"#time_batch(2 sec)";
+    let form = json!({ "name": "m", "text": text, "language": "epl" });
+    fusion
+        .add(serde_json::from_value(form).unwrap())
+        .await
+        .unwrap();
+    for v in [1, 2] {
+        send(&server, v, 0).await;
+    }
+    until(&fusion, "m", |info| info.received_total == 2).await;
+    // Its last checkpoint holds the batch as it waits.
+    fusion.close().await;
+    let fusion = engine(&dir, &store, &server, NEVER).await;
+    let told = [json!({ "v": 1 }), json!({ "v": 2 })];
+    assert_eq!(rows(&store, "batches", 2).await, told);
+    until(&fusion, "m", |info| info.in_flight == 0).await;
+    let crashed = folder.path().join("crashed");
+    copy(&dir, &crashed);
+    fusion.close().await;
+    let fusion = engine(&crashed, &store, &server, NEVER).await;
+    send(&server, 7, 0).await;
+    let told = [json!({ "v": 1 }), json!({ "v": 2 }), json!({ "v": 7 })];
+    assert_eq!(rows(&store, "batches", 3).await, told);
+    fusion.close().await;
+}

@@ -6,8 +6,8 @@ use super::names::Fields;
 use crate::epl::ast::{Call, Expr, ExprKind, Step};
 use crate::epl::token::Place;
 use crate::expression::{CastTo, Comparison, Expression, Pseudo};
-use crate::functions::scalar_function;
 use crate::functions::user::Binder;
+use crate::functions::{PATTERN_TEXT, TO_TEXT, java_function, scalar_function};
 use crate::limits::COLUMNS_MAX;
 use crate::plan::{Aggregate, AggregateFunction, History, Slot};
 use crate::suggest::did_you_mean;
@@ -279,7 +279,7 @@ impl Lower<'_> {
             };
             let mut lowered = lowered;
             return match (lowered.pop(), lowered.is_empty()) {
-                (Some(value), true) => Ok(Expression::Cast(Box::new(value), cast)),
+                (Some(value), true) => cast_value(value, cast, place),
                 _ => Err(place.error(format!("{space}.{name} takes one value"))),
             };
         }
@@ -287,7 +287,7 @@ impl Lower<'_> {
             "abs" => ("abs", false),
             "max" => ("greatest", false),
             "min" => ("least", false),
-            "round" => ("round", false),
+            "round" => ("java round", false),
             "floor" => ("floor", true),
             "ceil" => ("ceil", true),
             "pow" => ("power", true),
@@ -327,13 +327,13 @@ impl Lower<'_> {
         let mut all = vec![receiver];
         all.extend(self.all(arguments)?);
         match *function {
-            "equals" => match <[Expression; 2]>::try_from(all) {
-                Ok(sides) => Ok(Expression::Compare(Comparison::Equal, Box::new(sides))),
-                Err(_) => Err(place.error("equals takes one value")),
-            },
+            function @ "java equals" => {
+                let equal = scalar(function, all, place)?;
+                Ok(Expression::Cast(Box::new(equal), CastTo::Bool))
+            }
             "concat" => Ok(Expression::Concat(all)),
             "tostring" => match all.pop() {
-                Some(value) => Ok(Expression::Cast(Box::new(value), CastTo::Text)),
+                Some(value) => cast_value(value, CastTo::Text, place),
                 None => Err(place.error("a value is missing")),
             },
             "isempty" => {
@@ -414,9 +414,29 @@ impl Lower<'_> {
     }
 }
 
-/// A function of the table.
+/// A value as another type's; a text is as Java writes it.
+///
+/// # Errors
+/// None: the functions are there.
+pub(super) fn cast_value(value: Expression, to: CastTo, place: Place) -> Checked<Expression> {
+    let value = match to {
+        CastTo::Text => scalar(TO_TEXT, vec![value], place)?,
+        _ => value,
+    };
+    Ok(Expression::Cast(Box::new(value), to))
+}
+
+/// What a pattern is held against: a number as its text.
+///
+/// # Errors
+/// None: the function is there.
+pub(super) fn pattern_text(value: Expression, place: Place) -> Checked<Box<Expression>> {
+    scalar(PATTERN_TEXT, vec![value], place).map(Box::new)
+}
+
+/// A function of the table, or one of Java's.
 pub fn scalar(name: &str, arguments: Vec<Expression>, place: Place) -> Checked<Expression> {
-    let Some(function) = scalar_function(name) else {
+    let Some(function) = scalar_function(name).or_else(|| java_function(name)) else {
         return Err(place.error(unknown_function(name, &Binder::default())));
     };
     let (least, most) = function.arguments;
@@ -518,11 +538,11 @@ const METHODS: &[(&str, &str, std::ops::RangeInclusive<usize>)] = &[
     ("endsWith", "ends_with", 1..=1),
     ("replace", "replace", 2..=2),
     ("concat", "concat", 1..=1),
-    ("equals", "equals", 1..=1),
+    ("equals", "java equals", 1..=1),
     ("isEmpty", "isempty", 0..=0),
     ("toString", "tostring", 0..=0),
     ("getYear", "year", 0..=0),
-    ("getMonthOfYear", "month", 0..=0),
+    ("getMonthOfYear", "java month", 0..=0),
     ("getDayOfMonth", "day", 0..=0),
     ("getDayOfWeek", "day_of_week", 0..=0),
     ("getHourOfDay", "hour", 0..=0),

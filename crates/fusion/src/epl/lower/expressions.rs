@@ -1,9 +1,10 @@
 //! EPL expressions onto [`Expression`] trees.
 //!
 //! Where EPL means something else than SQL, the tree says so: `/` is IEEE division (x/0 is
-//! infinite), `is` knows null, a range's ends may stand the wrong way round.
+//! infinite), `is` knows null, a range's ends may stand the wrong way round, patterns take numbers.
 
 use super::Checked;
+use super::calls::{cast_value, pattern_text};
 use super::names::Names;
 use super::subqueries::Asked;
 use crate::epl::ast::{BinaryOperator, Choices, Expr, ExprKind, UnaryOperator, Unit};
@@ -66,14 +67,13 @@ impl Lower<'_> {
             ExprKind::Between(parts, negated) => self.between(parts, *negated)?,
             ExprKind::Like(sides, escape, negated) => {
                 let pattern = self.like(&sides[1], escape.as_deref())?;
-                not_if(*negated, Expression::Like(self.boxed(&sides[0])?, pattern))
+                let text = pattern_text(self.expr(&sides[0])?, expr.place)?;
+                not_if(*negated, Expression::Like(text, pattern))
             }
             ExprKind::Regexp(sides, negated) => {
                 let pattern = self.regexp(&sides[1])?;
-                not_if(
-                    *negated,
-                    Expression::Regexp(self.boxed(&sides[0])?, pattern),
-                )
+                let text = pattern_text(self.expr(&sides[0])?, expr.place)?;
+                not_if(*negated, Expression::Regexp(text, pattern))
             }
             ExprKind::Case {
                 operand,
@@ -98,7 +98,8 @@ impl Lower<'_> {
                 Expression::Case(lowered, otherwise)
             }
             ExprKind::Cast(inner, type_name) => {
-                Expression::Cast(self.boxed(inner)?, cast_to(type_name, expr.place)?)
+                let to = cast_to(type_name, expr.place)?;
+                cast_value(self.expr(inner)?, to, expr.place)?
             }
             ExprKind::Subquery(select) => self.subquery(select, &Asked::Value, expr.place)?,
             ExprKind::Exists(select) => self.subquery(select, &Asked::Exists, expr.place)?,
@@ -329,9 +330,10 @@ impl Lower<'_> {
 
     fn like(&mut self, pattern: &Expr, escape: Option<&Expr>) -> Checked<LikePattern> {
         let escape = match escape {
-            None => None,
+            None => Some('\\'),
+            // With none in the quotes every sign stands for itself.
             Some(expr) => match &expr.kind {
-                ExprKind::Text(text) if text.chars().count() == 1 => text.chars().next(),
+                ExprKind::Text(text) if text.chars().count() <= 1 => text.chars().next(),
                 _ => return Err(expr.place.error("escape takes one character in quotes")),
             },
         };

@@ -52,7 +52,8 @@ pub fn rate(output: &Output, lower: &mut Lower<'_>) -> Checked<OutputRate> {
     Ok(OutputRate { kind, every, after })
 }
 
-/// Lowers `(minutes, hours, days, months, weekdays [, seconds])`.
+/// Lowers `(minutes, hours, days, months, weekdays [, seconds])`. A part that names all that there
+/// is is as `*`.
 ///
 /// # Errors
 /// A part is out of its bounds.
@@ -105,6 +106,10 @@ fn values(part: &Expr, (low, high): (i64, i64)) -> Checked<Vec<u8>> {
         .iter()
         .map(|value| u8::try_from(*value).ok().filter(|_| all.contains(value)))
         .collect();
+    let whole = usize::try_from(high - low + 1).unwrap_or(0);
+    if fits.as_ref().is_some_and(|list| list.len() == whole) {
+        return Ok(Vec::new());
+    }
     fits.filter(|list| !list.is_empty()).ok_or_else(|| {
         part.place.error(format!(
             "this part of a schedule is *, a number from {low} to {high}, */n or from:to"
