@@ -33,6 +33,8 @@ impl Fleet {
             1 => return Err(in_use("1 agent has it".to_owned())),
             many => return Err(in_use(format!("{many} agents have it"))),
         }
+        // Agents that came to have another one a moment ago are to be so in the database too.
+        inner.flush().await?;
         let keys = [key.clone()];
         if inner.remove_manifests(&keys, None).await?.is_empty() {
             return Err(in_use(
