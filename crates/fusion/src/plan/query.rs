@@ -344,6 +344,19 @@ pub enum View {
     Group(Vec<Expression>),
 }
 
+impl View {
+    /// Whether it gathers events and tells them together.
+    pub fn is_batch(&self) -> bool {
+        matches!(
+            self,
+            View::LengthBatch(_)
+                | View::TimeBatch { .. }
+                | View::TimeLengthBatch { .. }
+                | View::ExtTimedBatch { .. }
+        )
+    }
+}
+
 /// A key of an order.
 #[derive(Clone, Debug, PartialEq)]
 pub struct OrderKey {

@@ -66,20 +66,11 @@ fn tells_together(query: &Query) -> bool {
             OutputEvery::Events(_) | OutputEvery::When(_) => return false,
         }
     }
-    let is_batch = |view: &View| {
-        matches!(
-            view,
-            View::LengthBatch(_)
-                | View::TimeBatch { .. }
-                | View::TimeLengthBatch { .. }
-                | View::ExtTimedBatch { .. }
-        )
-    };
     let is_single = matches!(&query.shape, Shape::Events { joins } if joins.is_empty());
     let views = query.inputs.first().map_or(&[][..], |input| &input.views);
     let mut windows = views.iter().filter(|view| !matches!(view, View::Group(_)));
     let mut others = windows.clone();
-    is_single && windows.any(is_batch) && others.all(is_batch)
+    is_single && windows.any(View::is_batch) && others.all(View::is_batch)
 }
 
 #[cfg(test)]

@@ -268,16 +268,7 @@ impl Chain {
                 _ => Found::Event(None),
             };
         };
-        let is_batch = matches!(
-            views.views.first(),
-            Some(
-                View::LengthBatch(_)
-                    | View::TimeBatch { .. }
-                    | View::TimeLengthBatch { .. }
-                    | View::ExtTimedBatch { .. }
-            )
-        );
-        if is_batch {
+        if views.views.first().is_some_and(View::is_batch) {
             let batch = window.last_batch();
             return match kind {
                 History::PrevCount => Found::Count(batch.len()),

@@ -361,7 +361,7 @@ fn check_create(create: &Create, kept: &KeptByName) -> Result<(), String> {
 }
 
 fn check_views(views: &[View]) -> Result<(), String> {
-    let batches = views.iter().filter(|view| is_batch(view)).count();
+    let batches = views.iter().filter(|view| view.is_batch()).count();
     let is_window = |view: &&View| !matches!(view, View::Group(_));
     if batches > 0 && views.iter().filter(is_window).count() > 1 {
         return Err(
@@ -370,16 +370,6 @@ fn check_views(views: &[View]) -> Result<(), String> {
         );
     }
     Ok(())
-}
-
-fn is_batch(view: &View) -> bool {
-    matches!(
-        view,
-        View::LengthBatch(_)
-            | View::TimeBatch { .. }
-            | View::TimeLengthBatch { .. }
-            | View::ExtTimedBatch { .. }
-    )
 }
 
 /// Whether something is aggregated that what leaves does not end.

@@ -255,24 +255,19 @@ fn a_tenants_groups_and_mqtt_topics_are_its_own_by_their_names() {
         publish.args(["-t", topic, "-m", payload, "-q", "1", "-r", "-V", "5"]);
         publish.output().unwrap().status.success()
     };
-    let heard = |who: &str, filter: &str, count: &str| {
-        let mut subscribe = house.mosquitto("mosquitto_sub", who);
-        subscribe.args(["-t", filter, "-q", "1", "-v", "-W", "5", "-C", count]);
-        let told = subscribe.output().unwrap();
-        let mut lines: Vec<String> = text(&told.stdout).lines().map(str::to_owned).collect();
-        lines.sort_unstable();
-        lines
-    };
     assert!(publish("ann", "acme/up", "own") && publish("bob", "beta/up", SECRET));
     assert!(publish("bob", "plant", "everybody's"));
     publish("ann", "beta/forged", "forged");
-    assert_eq!(heard("ann", "#", "3"), ["acme/up own", "plant everybody's"]);
-    assert_eq!(heard("ann", "beta/#", "1"), [""; 0]);
+    assert_eq!(
+        house.heard("ann", "#", "3"),
+        ["acme/up own", "plant everybody's"]
+    );
+    assert_eq!(house.heard("ann", "beta/#", "1"), [""; 0]);
     let of_bob = ["beta/up zqxsecret", "plant everybody's"];
-    assert_eq!(heard("bob", "#", "3"), of_bob);
+    assert_eq!(house.heard("bob", "#", "3"), of_bob);
     // Who belongs to no tenant works for all of them.
     let all = ["acme/up own", "beta/up zqxsecret", "plant everybody's"];
-    assert_eq!(heard("admin", "#", "3"), all);
+    assert_eq!(house.heard("admin", "#", "3"), all);
     let refusals = house.admin(&["tenants", "refusals", "acme"]);
     let told = refusals["refusals"].as_array().unwrap();
     for (protocol, claimed) in [
@@ -528,6 +523,16 @@ fn no_api_changes_what_another_tenant_has() {
 }
 
 impl House {
+    /// What somebody hears of a filter, sorted, until there are so many or it takes too long.
+    pub fn heard(&self, who: &str, filter: &str, count: &str) -> Vec<String> {
+        let mut subscribe = self.mosquitto("mosquitto_sub", who);
+        subscribe.args(["-t", filter, "-q", "1", "-v", "-W", "5", "-C", count]);
+        let told = subscribe.output().unwrap();
+        let mut lines: Vec<String> = text(&told.stdout).lines().map(str::to_owned).collect();
+        lines.sort_unstable();
+        lines
+    }
+
     /// One of Mosquitto's programs as somebody.
     pub fn mosquitto(&self, program: &str, who: &str) -> Command {
         let mut command = Command::new(program);

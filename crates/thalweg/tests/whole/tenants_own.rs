@@ -106,18 +106,10 @@ fn mqtt_clients_of_two_tenants_use_the_same_topics_and_do_not_meet() {
         let mut publish = house.mosquitto("mosquitto_pub", who);
         succeed(publish.args(["-t", "plant/7/t", "-m", payload, "-q", "1", "-r", "-V", "5"]));
     }
-    let heard = |who: &str, filter: &str, count: &str| {
-        let mut subscribe = house.mosquitto("mosquitto_sub", who);
-        subscribe.args(["-t", filter, "-q", "1", "-v", "-W", "5", "-C", count]);
-        let told = subscribe.output().unwrap();
-        let mut lines: Vec<String> = text(&told.stdout).lines().map(str::to_owned).collect();
-        lines.sort_unstable();
-        lines
-    };
-    assert_eq!(heard("ann", "#", "1"), ["plant/7/t hers"]);
-    assert_eq!(heard("bob", "plant/+/t", "1"), ["plant/7/t his"]);
+    assert_eq!(house.heard("ann", "#", "1"), ["plant/7/t hers"]);
+    assert_eq!(house.heard("bob", "plant/+/t", "1"), ["plant/7/t his"]);
     let all = ["acme/plant/7/t hers", "beta/plant/7/t his"];
-    assert_eq!(heard("admin", "#", "2"), all);
+    assert_eq!(house.heard("admin", "#", "2"), all);
     // One who asks and one who answers know of no tenant either.
     let mut asks = house.mosquitto("mosquitto_rr", "ann");
     asks.args([
