@@ -177,6 +177,18 @@ fn a_client_command_without_a_server_says_how_to_get_one() {
 }
 
 #[test]
+fn a_command_of_a_role_that_does_not_run_says_so() {
+    let dir = folder();
+    let up = Up::start_with(&dir.path().join("data"), &["--role", "streams"]);
+    let output = up.cli(&["agents", "list"]);
+    let said = text(&output.stderr);
+    assert!(
+        !output.status.success() && said.contains("it runs without the role"),
+        "{said}"
+    );
+}
+
+#[test]
 fn what_is_mistyped_is_told_with_what_to_write() {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));
@@ -192,7 +204,6 @@ fn what_is_mistyped_is_told_with_what_to_write() {
         ),
         ("mqtt rules remove x", "mqtt rules list"),
         ("acls add --user ann", "what (--operation)"),
-        ("roles me", "without the logins"),
         (
             "users add ann --password-file nowhere",
             "password in nowhere",
