@@ -26,8 +26,8 @@ use crate::manifest::hex;
 use crate::registry::Registry;
 
 impl Fleet {
-    /// Whether a flow is for this agent: one of its class, one that it was told to fetch, or the one
-    /// that it runs.
+    /// Whether a flow is for this agent: one of its class, or one that it was told to fetch. What it says
+    /// that it runs is no reason: it may say anything.
     ///
     /// # Errors
     /// [`FleetError::Store`].
@@ -138,7 +138,6 @@ impl Registry {
         };
         let class = self.flows.get(flow).map(|flow| &flow.class);
         (class.is_some() && class == agent.class.as_ref())
-            || agent.flow.as_deref() == Some(flow)
             || agent
                 .operations
                 .iter()

@@ -243,6 +243,7 @@ async fn an_agent_fetches_flows_of_its_class_and_those_that_it_was_told_to_fetch
         "whose certificate it is, asks: {text}"
     );
     assert_eq!(fetch(own, format!("{EFM}/flows/{}", ids[2])).await.0, 200);
+    world.beat(EFM, &heartbeat("a", Some(&ids[1]))).await;
     for path in [
         format!("{EFM}/flows/{}", ids[1]),
         format!("{EFM}/flows/{}?aid=a", ids[1]),
