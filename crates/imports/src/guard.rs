@@ -32,7 +32,7 @@ pub(crate) struct Guard {
     /// Latencies beside bulk work since its share is what it is, and when they were seen.
     beside: VecDeque<(Duration, Duration)>,
     looked: Duration,
-    served: Duration,
+    served: Option<Duration>,
     share: f64,
 }
 
@@ -42,7 +42,7 @@ impl Default for Guard {
             calm: VecDeque::new(),
             beside: VecDeque::new(),
             looked: Duration::ZERO,
-            served: Duration::ZERO,
+            served: None,
             share: 1.0,
         }
     }
@@ -53,7 +53,7 @@ impl Guard {
     /// meanwhile.
     pub fn observe(&mut self, now: Duration, latency: Duration, beside_bulk: bool) {
         self.look(now);
-        self.served = now;
+        self.served = Some(now);
         if beside_bulk && self.calm.len() >= CALM_MIN {
             push(&mut self.beside, (now, latency));
         } else {
@@ -93,7 +93,8 @@ impl Guard {
 
     /// Whether somebody was served just now.
     pub fn is_serving(&self, now: Duration) -> bool {
-        now.saturating_sub(self.served) < NOBODY_AFTER
+        self.served
+            .is_some_and(|served| now.saturating_sub(served) < NOBODY_AFTER)
     }
 
     fn look(&mut self, now: Duration) {
@@ -271,6 +272,7 @@ mod tests {
     fn the_index_steps_back_while_somebody_is_served() {
         let mut guard = Guard::default();
         let took = Duration::from_millis(20);
+        assert!(!guard.is_serving(Duration::ZERO));
         let later = Duration::from_secs(10);
         assert_eq!(guard.rest_of_index(later, took, true), Duration::ZERO);
         assert_eq!(guard.records_of_index(later), limits::INDEXED_AT_ONCE);

@@ -12,12 +12,16 @@ pub(crate) const UPLOAD_BYTES_MAX: u64 = 16 << 30;
 /// stay well under 50 ms.
 pub(crate) const SLICE_RECORDS_MAX: u32 = 250;
 
-/// Records of one slice in the embedded store: what is committed at once while people are served,
-/// whose own commits wait for the disk that these keep busy.
+/// Records of one slice in the embedded store: a few of these are what is committed at once while
+/// people are served, whose own commits wait for the disk that these keep busy.
 pub(crate) const SLICE_RECORDS: u32 = 50;
 
 /// Records of one turn, or one slice where that has more.
 pub(crate) const TURN_RECORDS: usize = SLICE_RECORDS_MAX as usize;
+
+/// The same while people are served: with half as many they were measured to wait no less, and the
+/// imports to get on a tenth slower.
+pub(crate) const TURN_RECORDS_WHILE_SERVED: usize = 100;
 
 /// Bytes of the file from which on a turn has no further slice: so that others, and a cancel, wait no
 /// longer than for one slice of the largest.

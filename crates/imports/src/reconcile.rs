@@ -92,19 +92,19 @@ impl Core {
     /// enough.
     async fn look_after_lost(&self, now: UnixMillis) -> Result<(), ImportsError> {
         let told = before(now, limits::LOST_AFTER);
-        for job in self.registry.lost_jobs(told).await? {
+        for job in self.registry.lost_jobs(told, Some(LOST)).await? {
             if job.state == JobState::Running && self.file_path(&job).exists() {
                 continue;
             }
             if job.state == JobState::Uploading && !job.is_resumable && !job.is_fetched() {
                 let reason = "the process that took its file in is gone; send the file again";
                 self.registry.fail_lost(&job, reason, now, told).await?;
-            } else if job.error.as_deref() != Some(LOST) {
+            } else {
                 self.registry.note_lost(&job).await?;
             }
         }
         let ended = before(now, limits::LOST_KEPT);
-        for job in self.registry.lost_jobs(ended).await? {
+        for job in self.registry.lost_jobs(ended, None).await? {
             let reason = "the process that had its file did not come back; send the file again";
             self.registry.fail_lost(&job, reason, now, ended).await?;
         }
@@ -190,16 +190,24 @@ impl Registry {
         Ok(())
     }
 
-    /// Some jobs that should get on and did not since a time, as nobody has had them since.
-    async fn lost_jobs(&self, since: UnixMillis) -> Result<Vec<Job>, ImportsError> {
+    /// Some jobs that should get on and did not since a time, as nobody has had them since; those that
+    /// say something else than `told`.
+    async fn lost_jobs(
+        &self,
+        since: UnixMillis,
+        told: Option<&str>,
+    ) -> Result<Vec<Job>, ImportsError> {
         let select = Statement::new(format!(
             "SELECT {COLUMNS} FROM import_jobs WHERE state IN ('running', 'uploading')
              AND updated_ms < ? AND lease_until_ms < ? AND (state = 'running' OR NOT EXISTS
-                 (SELECT 1 FROM import_nodes n WHERE n.node = import_jobs.owner AND n.seen_ms >= ?))
-             ORDER BY number LIMIT 100"
+                 (SELECT 1 FROM import_nodes n WHERE n.node = import_jobs.owner AND n.seen_ms >= ?))"
         ));
         let select = select.bind(since.0).bind(since.0).bind(since.0);
-        self.listed(select).await
+        let select = match told {
+            Some(told) => select.push(" AND COALESCE(error, '') <> ?").bind(told),
+            None => select,
+        };
+        self.listed(select.push(" ORDER BY number LIMIT 100")).await
     }
 
     /// Notes that nobody has a job, which it has got on no further with.

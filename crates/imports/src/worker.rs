@@ -1,6 +1,6 @@
 //! The workers: pull jobs, the fairest first, give them their turn, and put them back.
 //!
-//! A turn is a few slices of a job's file, and one alone while people are served at the counter: what
+//! A turn is a few slices of a job's file, and fewer while people are served at the counter: what
 //! they wait for is the disk, and a commit of a few records keeps it busy for less long. Each slice's
 //! records go to the topic as one batch, and then one transaction writes those of all to the sink
 //! together with the job's progress. A crash between the two repeats the slices: they are the same
@@ -316,10 +316,11 @@ pub(crate) async fn work(core: Arc<Core>) {
 /// How many slices of a job are one turn.
 fn slices_of_turn(job: &Job, is_serving: bool) -> usize {
     let records = usize::try_from(job.slice_records).unwrap_or(usize::MAX);
-    match is_serving {
-        true => 1,
-        false => (limits::TURN_RECORDS / records.max(1)).clamp(1, limits::TURN_SLICES_MAX),
-    }
+    let slices = |turn: usize| (turn / records.max(1)).clamp(1, limits::TURN_SLICES_MAX);
+    slices(match is_serving {
+        true => limits::TURN_RECORDS_WHILE_SERVED,
+        false => limits::TURN_RECORDS,
+    })
 }
 
 /// A slice's records as they go to the topic, the first with this number.

@@ -147,6 +147,7 @@ async fn a_job_of_which_this_process_lost_sight_is_taken_up_again() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_failed_job_is_resumed_where_it_failed() {
     let folder = tempfile::tempdir().unwrap();
+    // A turn is five slices.
     let service = Service::open(folder.path(), small_slices(10)).await;
     let when = "BEFORE INSERT ON import_records WHEN NEW.id = '00000077'";
     refuse(folder.path(), when).await;
@@ -157,7 +158,7 @@ async fn a_failed_job_is_resumed_where_it_failed() {
     let job = service.ended(&id).await;
     assert_eq!(
         (&job["state"], &job["records_done"]),
-        (&"failed".into(), &70.into()),
+        (&"failed".into(), &50.into()),
         "{job}"
     );
     mend(folder.path()).await;
@@ -376,6 +377,22 @@ async fn jobs_of_a_process_that_is_gone_say_so_and_fail_in_the_end() {
     aged(limits::LOST_AFTER / 2).await;
     assert_eq!(told(ran).await, ("running".to_owned(), String::new()));
     aged(limits::LOST_AFTER * 2).await;
+    // However many others wait before it, which were told so already.
+    run(format!(
+        "CREATE TABLE copies AS SELECT * FROM import_jobs WHERE id = '{ran}'"
+    ))
+    .await;
+    for number in 1..=100 {
+        run(format!(
+            "UPDATE copies SET number = -{number}, id = 'copy {number}', idempotency_key = NULL"
+        ))
+        .await;
+        run("INSERT INTO import_jobs SELECT * FROM copies".to_owned()).await;
+    }
+    let forget = "UPDATE import_jobs SET error = NULL WHERE id";
+    run(format!("{forget} = '{pieces}'")).await;
+    aged(limits::LOST_AFTER * 2).await;
+    run("DELETE FROM import_jobs WHERE number < 0".to_owned()).await;
     for (id, expected) in [(ran, "running"), (&pieces, "uploading")] {
         let (state, error) = told(id).await;
         assert_eq!(state, expected);
