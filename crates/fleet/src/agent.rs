@@ -330,7 +330,7 @@ impl Agent {
 
     /// Adds an operation; returns those that the bound pushed out: finished descriptions first,
     /// since the outcome of flow updates decides what comes next.
-    pub fn add_operation(&mut self, operation: FleetOperation) -> Vec<Arc<str>> {
+    pub fn add_operation(&mut self, operation: FleetOperation) -> Vec<FleetOperation> {
         self.operations.push_back(operation);
         let mut removed = Vec::new();
         while self.operations.len() > limits::OPERATIONS_PER_AGENT_MAX {
@@ -339,7 +339,7 @@ impl Agent {
                 self.operations.iter().position(fits)
             };
             let index = finished(false).or_else(|| finished(true)).unwrap_or(0);
-            removed.extend(self.operations.remove(index).map(|op| op.id));
+            removed.extend(self.operations.remove(index));
         }
         removed
     }

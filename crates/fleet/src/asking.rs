@@ -1,21 +1,21 @@
 //! Operators' operations: from the management API to the registry, durable before they are answered,
 //! and from the registry to the agents.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::sync::Arc;
 
 use base::UnixMillis;
-use c2::{Acknowledge, Operand, Operation, OperationKind};
+use c2::{Operand, Operation, OperationKind};
 use metrics::counter;
 use serde_json::Value as Json;
 use sql::SqlError;
 
-use crate::agent::Agent;
 use crate::capability::Profile;
 use crate::error::FleetError;
 use crate::fleet::{Fleet, Inner, Reached, unknown_class};
 use crate::limits;
-use crate::registry::{Handout, Registry, unknown_agent, unknown_operation};
+use crate::progress::unknown_request;
+use crate::registry::{Handout, unknown_operation};
 use crate::request::{Request, Target};
 use crate::rights::Rights;
 use crate::seal::Sealer;
@@ -28,7 +28,7 @@ use crate::views::{AskedView, OperationView, RefusedView};
 macro_rules! requests {
     ($rest:literal) => {
         concat!(
-            "SELECT id, scope, target, operation, operand, args, created_ms FROM operation_requests",
+            "SELECT id, scope, target, operation, operand, args, at_once, created_ms FROM operation_requests",
             $rest
         )
     };
@@ -41,33 +41,22 @@ pub struct Requests {
     sealer: Arc<Sealer>,
 }
 
-/// Which operations a list wants.
-#[derive(Clone, Debug, Default)]
-pub struct OperationFilter {
-    pub agent: Option<String>,
-    pub class: Option<String>,
-    pub state: Option<String>,
-    pub request: Option<String>,
-    pub limit: usize,
-    /// What its caller may see.
-    pub rights: Rights,
-}
-
 impl Requests {
     /// The requests in these tables.
     pub fn new(tables: Tables, sealer: Arc<Sealer>) -> Requests {
         Requests { tables, sealer }
     }
 
-    /// Reads all of them into memory.
-    pub async fn load(&self, registry: &mut Registry) -> Result<(), FleetError> {
+    /// Reads all of them; those that cannot be handed out are left out.
+    pub async fn all(&self) -> Result<Vec<Request>, FleetError> {
+        let mut requests = Vec::new();
         let rows = self
             .tables
             .rows("read the requests", (requests!(""), vec![]))
             .await?;
         for row in rows {
             match self.request(&row) {
-                Ok(request) => registry.keep_request(Arc::new(request)),
+                Ok(request) => requests.push(request),
                 // Under another key than this one: its operations cannot be handed out.
                 Err(FleetError::Sealing) => {
                     tracing::error!(request = row.text("id")?, "{}", FleetError::Sealing);
@@ -75,7 +64,7 @@ impl Requests {
                 Err(error) => return Err(error),
             }
         }
-        Ok(())
+        Ok(requests)
     }
 
     /// One request, which another node may have made.
@@ -100,11 +89,12 @@ impl Requests {
             request.kind.as_str().into(),
             request.operand.as_str().into(),
             Value::from(sealed),
+            i64::from(request.at_once).into(),
             request.created.0.into(),
         ];
         let insert = "INSERT INTO operation_requests
-            (id, scope, target, operation, operand, args, created_ms)
-            VALUES (?, ?, ?, ?, ?, ?, ?)";
+            (id, scope, target, operation, operand, args, at_once, created_ms)
+            VALUES (?, ?, ?, ?, ?, ?, ?, ?)";
         statements.push((insert, values));
         self.tables.write("write a request", statements).await?;
         Ok(())
@@ -129,15 +119,22 @@ impl Requests {
         };
         let args: BTreeMap<String, Json> = serde_json::from_slice(&args).map_err(|_| bad())?;
         let target = row.text("target")?;
+        let target = match row.text("scope")?.as_str() {
+            "agent" => Target::Agent(target),
+            "class" => Target::Class(target),
+            _ => return Err(bad()),
+        };
+        let kind = OperationKind::from(row.text("operation")?.as_str());
+        let operand = Operand::from(row.text("operand")?.as_str());
+        // Nodes of former versions say nothing of it.
+        let at_once = u32::try_from(row.number("at_once")?);
+        let at_once = at_once.unwrap_or_else(|_| target.at_once(&kind, &operand));
         Ok(Request {
-            target: match row.text("scope")?.as_str() {
-                "agent" => Target::Agent(target),
-                "class" => Target::Class(target),
-                _ => return Err(bad()),
-            },
-            kind: OperationKind::from(row.text("operation")?.as_str()),
-            operand: Operand::from(row.text("operand")?.as_str()),
+            target,
+            kind,
+            operand,
             args,
+            at_once,
             created: UnixMillis(row.number("created_ms")?),
             id: Arc::from(id),
         })
@@ -158,29 +155,19 @@ impl Fleet {
         let inner = &self.inner;
         let request = Arc::new(Request::parse(body, target, inner.clock.now())?);
         self.check_seen(rights, &request)?;
-        let (agents, gone) = {
-            let mut registry = inner.registry.lock();
-            let agents = match &request.target {
-                Target::Agent(id) => {
-                    registry.may_ask(id, &request)?;
-                    vec![Arc::from(id.as_str())]
-                }
-                Target::Class(name) => {
-                    if !registry.classes.contains_key(name.as_str()) {
-                        return Err(unknown_class(name));
-                    }
-                    registry.agents_of(name)
-                }
-            };
-            let gone = registry.room_for_request(inner.clock.now())?;
-            registry.keep_request(request.clone());
-            (agents, gone)
-        };
+        let agents = inner.agents_to_ask(&request)?;
+        let gone = inner.begin_request(&request)?;
         if let Err(error) = inner.requests.add(&request, &gone).await {
             inner.registry.lock().forget_request(&request.id);
             return Err(error);
         }
-        let (asked, generation) = inner.ask_all(&request, &agents);
+        // A caller that goes away leaves no half of a class asked.
+        let all = tokio::spawn({
+            let (inner, request) = (inner.clone(), request.clone());
+            async move { inner.ask_all(&request, &agents).await }
+        });
+        let all = all.await;
+        let asked = all.map_err(|error| FleetError::Broken(error.to_string()))??;
         if asked.operation_ids.is_empty() {
             inner.registry.lock().forget_request(&request.id);
             inner.requests.remove(&request.id).await?;
@@ -192,10 +179,7 @@ impl Fleet {
             "an operator asked for an operation");
         counter!("thalweg_fleet_operations_asked_total")
             .increment(asked.operation_ids.len() as u64);
-        match inner.settle(generation).await {
-            true => Ok(asked),
-            false => Err(FleetError::NotStored),
-        }
+        Ok(asked)
     }
 
     /// Refuses what names a flow or a resource that the caller may not see.
@@ -226,11 +210,14 @@ impl Fleet {
         rights: &Rights,
         hash: &str,
     ) -> Result<(), FleetError> {
-        let registry = self.inner.registry.lock();
-        let key = registry.manifest_named(hash);
-        let has = |agent: &&Agent| key.is_some() && agent.manifest == key;
-        let mut having = registry.agents.values().filter(has);
-        match rights.sees_all() || having.any(|agent| rights.sees(agent.class.as_deref())) {
+        let key = self.inner.registry.lock().manifest_named(hash);
+        let mut is_seen = rights.sees_all();
+        if !is_seen && key.is_some() {
+            self.inner.each_agent(|_, agent| {
+                is_seen |= agent.manifest == key && rights.sees(agent.class.as_deref());
+            });
+        }
+        match is_seen {
             true => Ok(()),
             false => Err(rights.unseen("manifest", hash)),
         }
@@ -270,13 +257,14 @@ impl Fleet {
             // Another node may have made some of them a moment ago.
             inner.catch_up().await?;
         }
-        let operations = inner.registry.lock().operations_of_request(id);
+        let mut operations: Vec<Arc<str>> = Vec::new();
+        inner.each_agent(|_, agent| {
+            let of_agent = agent.operations.iter();
+            let of_request = of_agent.filter(|op| op.request.as_deref() == Some(id));
+            operations.extend(of_request.map(|op| op.id.clone()));
+        });
         if operations.is_empty() {
-            return Err(FleetError::Unknown {
-                what: "request",
-                name: id.to_owned(),
-                list: "/api/v1/operations",
-            });
+            return Err(unknown_request(id));
         }
         let (mut cancelled, mut generation) = (0, None);
         for some in operations.chunks(limits::ASKED_AT_ONCE) {
@@ -301,7 +289,7 @@ impl Fleet {
         let (agent, operation) = registry
             .operation(id)
             .ok_or_else(|| unknown_operation(id))?;
-        Ok(view(&registry, &agent.id, operation))
+        Ok(view(&registry, agent, operation))
     }
 
     /// Whose operation this is, if it is known.
@@ -320,94 +308,117 @@ impl Fleet {
         self.inner.learn_of(id).await?;
         Ok(self.owner_of(id))
     }
-
-    /// What the agent described, as the JSON of its acknowledge; none when it described nothing.
-    pub(crate) async fn operation_result(&self, id: &str) -> Result<Option<Vec<u8>>, FleetError> {
-        let text = "SELECT content FROM operation_results WHERE operation_id = ?";
-        let tables = &self.inner.tables;
-        let rows = tables
-            .rows("read a result", (text, vec![id.into()]))
-            .await?;
-        let Some(row) = rows.first() else {
-            return Ok(None);
-        };
-        let sealed = row.bytes("content")?;
-        let content = self.inner.sealer.open_sealed(&owner_of(id), &sealed)?;
-        Ok(Some(content))
-    }
-
-    /// Operations, newest first.
-    pub(crate) fn operations(
-        &self,
-        filter: &OperationFilter,
-    ) -> Result<Vec<OperationView>, FleetError> {
-        let registry = self.inner.registry.lock();
-        if let Some(id) = &filter.agent {
-            let agent = registry.agents.get(id.as_str());
-            let is_seen = |agent: &Agent| filter.rights.sees(agent.class.as_deref());
-            match agent {
-                Some(agent) if is_seen(agent) => {}
-                None if filter.rights.sees_all() => return Err(unknown_agent(id)),
-                _ => return Err(filter.rights.unseen("agent", id)),
-            }
-        }
-        let fits = |wanted: &Option<String>, found: Option<&str>| {
-            wanted.is_none() || wanted.as_deref() == found
-        };
-        let agents = registry.agents.values().filter(|agent| {
-            fits(&filter.agent, Some(&*agent.id))
-                && fits(&filter.class, agent.class.as_deref())
-                && filter.rights.sees(agent.class.as_deref())
-        });
-        let mut all: Vec<_> = agents
-            .flat_map(|agent| agent.operations.iter().rev().map(move |op| (&agent.id, op)))
-            .filter(|(_, op)| {
-                fits(&filter.state, Some(op.status.as_str()))
-                    && fits(&filter.request, op.request.as_deref())
-            })
-            .collect();
-        all.sort_by_key(|(_, operation)| std::cmp::Reverse(operation.created));
-        all.truncate(filter.limit.clamp(1, limits::PAGE_ITEMS_MAX));
-        Ok(all
-            .into_iter()
-            .map(|(agent, operation)| view(&registry, agent, operation))
-            .collect())
-    }
 }
 
 impl Inner {
-    /// Makes the operations of a request.
-    fn ask_all(&self, request: &Arc<Request>, agents: &[Arc<str>]) -> (AskedView, Option<u64>) {
+    /// The agents that a request is for; the one, only where it can be asked.
+    fn agents_to_ask(&self, request: &Request) -> Result<Vec<Arc<str>>, FleetError> {
+        let mut agents = Vec::new();
+        match &request.target {
+            Target::Agent(id) => {
+                self.registry.lock().may_ask(id, request)?;
+                agents.push(Arc::from(id.as_str()));
+            }
+            Target::Class(name) => {
+                if !self.registry.lock().classes.contains_key(name.as_str()) {
+                    return Err(unknown_class(name));
+                }
+                self.each_agent_of(name, |_, agent| agents.push(agent.id.clone()));
+            }
+        }
+        Ok(agents)
+    }
+
+    /// Keeps a request; tells which old ones have to make room for it.
+    pub(crate) fn begin_request(
+        &self,
+        request: &Arc<Request>,
+    ) -> Result<Vec<Arc<str>>, FleetError> {
+        let mut needed = None;
+        loop {
+            {
+                let mut registry = self.registry.lock();
+                let gone = match &needed {
+                    Some(needed) => Some(registry.room_for_request(self.clock.now(), needed)?),
+                    None => registry.has_room_for_request().then(Vec::new),
+                };
+                if let Some(gone) = gone {
+                    registry.keep_request(request.clone());
+                    return Ok(gone);
+                }
+            }
+            needed = Some(self.requests_needed());
+        }
+    }
+
+    /// The requests with operations that may still be handed out.
+    fn requests_needed(&self) -> HashSet<Arc<str>> {
+        let mut needed = HashSet::new();
+        self.each_agent(|_, agent| {
+            let open = agent.operations.iter().filter(|op| op.is_open());
+            for request in open.filter_map(|op| op.request.as_ref()) {
+                if !needed.contains(request) {
+                    needed.insert(request.clone());
+                }
+            }
+        });
+        needed
+    }
+
+    /// Makes the operations of a request, each durable when this returns: some agents at a time, so that
+    /// neither the registry's lock nor a transaction is held for all of a class.
+    ///
+    /// # Errors
+    /// [`FleetError::NotStored`]; the agents that come after are not asked then.
+    async fn ask_all(
+        &self,
+        request: &Arc<Request>,
+        agents: &[Arc<str>],
+    ) -> Result<AskedView, FleetError> {
         let mut asked = AskedView {
             request_id: request.id.to_string(),
+            at_once: request.at_once,
             operation: format!("{} {}", request.kind, request.operand)
                 .trim_end()
                 .to_owned(),
             ..AskedView::default()
         };
+        for some in agents.chunks(limits::ASKED_AT_ONCE) {
+            let generation = self.ask_some(request, some, &mut asked);
+            if !self.settle(generation).await {
+                return Err(FleetError::NotStored);
+            }
+        }
+        Ok(asked)
+    }
+
+    fn ask_some(
+        &self,
+        request: &Arc<Request>,
+        agents: &[Arc<str>],
+        asked: &mut AskedView,
+    ) -> Option<u64> {
         let mut generation = None;
         let now = self.clock.now();
-        for some in agents.chunks(limits::ASKED_AT_ONCE) {
-            let mut registry = self.registry.lock();
-            for agent in some {
-                match registry.ask(now, agent, request) {
-                    Ok((operation, at)) => {
-                        asked.operation_ids.push(operation.to_string());
-                        generation = Some(at);
-                    }
-                    Err(error) => {
-                        asked.refused_total += 1;
-                        if asked.refused.len() < limits::REFUSALS_SHOWN_MAX {
-                            asked.refused.push(RefusedView {
-                                agent_id: agent.to_string(),
-                                reason: error.to_string(),
-                            });
-                        }
+        let mut registry = self.registry.lock();
+        for agent in agents {
+            match registry.ask(now, agent, request) {
+                Ok((operation, at)) => {
+                    asked.operation_ids.push(operation.to_string());
+                    generation = Some(at);
+                }
+                Err(error) => {
+                    asked.refused_total += 1;
+                    if asked.refused.len() < limits::REFUSALS_SHOWN_MAX {
+                        asked.refused.push(RefusedView {
+                            agent_id: agent.to_string(),
+                            reason: error.to_string(),
+                        });
                     }
                 }
             }
         }
-        (asked, generation)
+        generation
     }
 
     /// The operation as the agent can read it; none when it turned out not to fit any more.
@@ -462,47 +473,6 @@ impl Inner {
             }
         }
     }
-
-    /// Keeps what an agent described of itself, but for manifests, which have a place of their own.
-    /// It lies sealed: an agent's settings are in it.
-    pub(crate) async fn keep_result(&self, ack: &Acknowledge) -> Result<(), FleetError> {
-        let Some(id) = ack.operation() else {
-            return Ok(());
-        };
-        let describes = {
-            let registry = self.registry.lock();
-            let operation = registry.operation(id).map(|(_, operation)| operation);
-            operation.is_some_and(|operation| {
-                operation.kind == OperationKind::Describe && operation.operand != Operand::Manifest
-            })
-        };
-        if !describes {
-            return Ok(());
-        }
-        let content = ack.to_vec()?;
-        if content.len() > limits::RESULT_BYTES_MAX {
-            tracing::warn!(
-                operation = id,
-                bytes = content.len(),
-                "a description is too large to be kept"
-            );
-            return Ok(());
-        }
-        let sealed = self.sealer.seal(&owner_of(id), &content)?;
-        let remove = (
-            "DELETE FROM operation_results WHERE operation_id = ?",
-            vec![id.into()],
-        );
-        let insert = "INSERT INTO operation_results (operation_id, content, created_ms)
-                      VALUES (?, ?, ?)";
-        let values = vec![id.into(), Value::from(sealed), self.clock.now().0.into()];
-        // What nobody can ask for any more goes with each one that comes.
-        let orphans = "DELETE FROM operation_results
-                       WHERE operation_id NOT IN (SELECT id FROM operations)";
-        let statements = vec![(orphans, vec![]), remove, (insert, values)];
-        self.tables.write("write a result", statements).await?;
-        Ok(())
-    }
 }
 
 fn delete(id: &str) -> Statement {
@@ -513,6 +483,6 @@ fn delete(id: &str) -> Statement {
 }
 
 /// What a sealed row belongs to: the requests' and the operations' ids are all different.
-fn owner_of(id: &str) -> String {
+pub(crate) fn owner_of(id: &str) -> String {
     format!("operation/{id}")
 }

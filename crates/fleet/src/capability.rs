@@ -6,6 +6,8 @@
 
 use c2::{AgentManifest, Operand, OperationKind};
 
+use crate::limits;
+
 /// The kinds of agents that differ in what they can parse.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Family {
@@ -41,6 +43,8 @@ pub struct Row {
     pub repeats: bool,
     /// Whether agents answer it at all.
     pub acknowledged: bool,
+    /// How many agents of a class are at it at the same time where nobody says; 0: all.
+    pub at_once: u32,
     /// What an operator may give with it.
     pub args: Args,
 }
@@ -251,6 +255,7 @@ const fn row(kind: OperationKind, operand: Option<Operand>) -> Row {
         always: false,
         repeats: true,
         acknowledged: true,
+        at_once: 0,
         args: Args::Named(&[]),
     }
 }
@@ -269,6 +274,11 @@ impl Row {
 
     const fn once(mut self) -> Row {
         self.repeats = false;
+        self
+    }
+
+    const fn at_once(mut self, agents: u32) -> Row {
+        self.at_once = agents;
         self
     }
 
@@ -315,12 +325,17 @@ const TABLE: &[Row] = {
     const PROCESSOR: &[Arg] = &[must("processorId", Shape::Text)];
     const CONNECTIONS: &[Arg] = &[must("connections", Shape::Names)];
     const COMPONENTS: &[Arg] = &[must("components", Shape::Names)];
+    const ANSWERS: u32 = limits::ANSWERS_AT_ONCE_DEFAULT;
+    const FETCHES: u32 = limits::FETCHES_AT_ONCE_DEFAULT;
+    const UPLOADS: u32 = limits::UPLOADS_AT_ONCE_DEFAULT;
     &[
-        row(Describe, Some(Of::Manifest)).by_all(),
-        row(Describe, Some(Of::Metrics)).with(Args::Named(METRICS)),
-        row(Describe, Some(Of::Configuration)),
-        row(Describe, Some(Of::Jstack)),
-        row(Describe, Some(Of::CoreComponentState)),
+        row(Describe, Some(Of::Manifest)).by_all().at_once(ANSWERS),
+        row(Describe, Some(Of::Metrics))
+            .at_once(ANSWERS)
+            .with(Args::Named(METRICS)),
+        row(Describe, Some(Of::Configuration)).at_once(ANSWERS),
+        row(Describe, Some(Of::Jstack)).at_once(ANSWERS),
+        row(Describe, Some(Of::CoreComponentState)).at_once(ANSWERS),
         row(Update, Some(Of::Configuration))
             .by_all()
             .with(Args::Named(FLOW)),
@@ -329,9 +344,10 @@ const TABLE: &[Row] = {
             .with(Args::Properties),
         row(Update, Some(Of::Asset))
             .java(1, 22)
+            .at_once(FETCHES)
             .with(Args::Named(ASSET)),
-        row(Sync, Some(Of::Resource)).java(2, 0),
-        row(Transfer, Some(Of::Debug)).java(1, 18),
+        row(Sync, Some(Of::Resource)).java(2, 0).at_once(FETCHES),
+        row(Transfer, Some(Of::Debug)).java(1, 18).at_once(UPLOADS),
         row(Start, Some(Of::Flow)).java(2, 3),
         row(Stop, Some(Of::Flow)).java(2, 3),
         row(Start, Some(Of::Processor))

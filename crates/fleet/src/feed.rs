@@ -10,6 +10,7 @@ use tokio_util::sync::CancellationToken;
 use crate::error::FleetError;
 use crate::fleet::Inner;
 use crate::limits;
+use crate::registry::News;
 use crate::resource;
 
 /// Runs until `stop`. Where nobody else uses the database there is nothing to read.
@@ -50,9 +51,20 @@ impl Inner {
         } else {
             self.store.news(self.feed.load(Ordering::Acquire)).await?
         };
-        if let Some(news) = news {
+        if let Some(mut news) = news {
             let seq = news.seq;
-            self.registry.lock().adopt(news);
+            let mut requests = match missed {
+                true => self.requests.all().await?,
+                false => Vec::new(),
+            };
+            for id in std::mem::take(&mut news.requests) {
+                requests.extend(self.requests.find(&id).await?);
+            }
+            self.adopt(news);
+            let mut registry = self.registry.lock();
+            let requests = requests.into_iter().map(Arc::new);
+            requests.for_each(|request| registry.keep_request(request));
+            drop(registry);
             self.feed.fetch_max(seq, Ordering::AcqRel);
         }
         if self.store.is_shared() {
@@ -62,6 +74,13 @@ impl Inner {
             shelf.put(&mut self.registry.lock());
         }
         Ok(())
+    }
+
+    /// Takes over what others changed, so that heartbeats wait for no more than a piece of it.
+    pub(crate) fn adopt(&self, news: News) {
+        for piece in news.pieces() {
+            self.registry.lock().adopt(piece);
+        }
     }
 
     /// Hears of all that other nodes have done up to now; for many that ask at once it is read once.

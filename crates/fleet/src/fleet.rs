@@ -32,7 +32,7 @@ use crate::limits;
 use crate::manifest;
 use crate::observe::{self, Beat, Counters, Meters};
 use crate::operation::Policy;
-use crate::registry::{Batch, Beaten, Registry, Source};
+use crate::registry::{Batch, Beaten, Handout, Registry, Source};
 use crate::resource;
 use crate::rights::Rights;
 use crate::seal::Sealer;
@@ -101,6 +101,9 @@ pub(crate) struct AgentFilter {
     pub parked: Option<bool>,
     pub state: Option<String>,
     pub flow_state: Option<String>,
+    pub resource_state: Option<String>,
+    /// Its manifest: the key, or an agent's hash.
+    pub manifest: Option<String>,
     /// A part of its identifier or its host's name.
     pub search: Option<String>,
     pub after: Option<String>,
@@ -141,7 +144,8 @@ impl Fleet {
         let config = Arc::new(config);
         let mut registry = Registry::new(config.clone());
         registry.adopt(everything);
-        requests.load(&mut registry).await?;
+        let asked = requests.all().await?.into_iter().map(Arc::new);
+        asked.for_each(|request| registry.keep_request(request));
         resource::read(&tables).await?.put(&mut registry);
         tracing::debug!(
             agents = registry.agents.len(),
@@ -338,15 +342,21 @@ impl Fleet {
         let Some(agent) = taken.agent else {
             return Ok(HeartbeatResponse::default());
         };
+        inner.learn_requests_of(&agent).await;
         let (mut handouts, generation) =
             inner
                 .registry
                 .lock()
                 .hand_out(inner.clock.now(), &inner.policy, &agent);
-        if handouts.iter().any(|handout| !handout.repeats) && !inner.settle(Some(generation)).await
-        {
-            // What may go out once only must be known to be out, or a crash sends it again.
-            handouts.retain(|handout| handout.repeats);
+        // What may go out once only must be known to be out, or a crash sends it again; and that there
+        // is a place is known when the other nodes are.
+        let must_be_written = |handout: &Handout| !handout.repeats || handout.takes_place;
+        if handouts.iter().any(must_be_written) {
+            let is_written = inner.settle(Some(generation)).await;
+            let registry = inner.registry.lock();
+            handouts.retain(|handout| {
+                !must_be_written(handout) || is_written && registry.is_handed_out(&handout.id)
+            });
         }
         let mut response = HeartbeatResponse::default();
         for handout in handouts {
@@ -461,9 +471,10 @@ impl Inner {
     fn wrote(&self, batch: &Batch, written: Written) {
         let mut registry = self.registry.lock();
         registry.refuse_claims(&written.refused);
+        registry.give_places_back(&written.crowded);
         registry.committed(batch);
-        registry.adopt(written.news);
         drop(registry);
+        self.adopt(written.news);
         self.told(&batch.events, written.alerts);
         counter!("thalweg_fleet_write_behind_agents_total").increment(batch.agents.len() as u64);
     }
@@ -484,9 +495,24 @@ impl Inner {
         self.catch_up().await?;
         if !self.registry.lock().knows_operation(operation) {
             let news = self.store.operation(operation).await?;
-            self.registry.lock().adopt(news);
+            self.adopt(news);
         }
         Ok(())
+    }
+
+    /// Hears what operators asked of an agent at other nodes, and how many may be at it.
+    async fn learn_requests_of(&self, agent: &str) {
+        let unknown = self.registry.lock().unknown_requests(agent);
+        for id in unknown {
+            match self.requests.find(&id).await {
+                Ok(Some(request)) => self.registry.lock().keep_request(Arc::new(request)),
+                Ok(None) => {}
+                Err(error) => {
+                    tracing::debug!(request = &*id, error = %base::report(&error),
+                        "cannot read what an operator asked for");
+                }
+            }
+        }
     }
 
     /// Hears of a flow that another node has told an agent to fetch, and of that agent.

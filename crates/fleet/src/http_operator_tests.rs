@@ -3,6 +3,7 @@
 use sha2::{Digest, Sha512};
 
 use super::*;
+use crate::limits;
 
 /// A heartbeat of an agent that says what it is, and that it has resources of this hash.
 fn beat_of(agent: &str, manifest: &Value, hash: Option<&str>) -> Value {
@@ -210,7 +211,7 @@ async fn what_restarts_an_agent_is_handed_out_once_at_most() {
     );
     assert_eq!(world.states("c").await, ["RESTART  deployed"]);
     world.clock.advance(Duration::from_secs(200));
-    world.fleet.inner.sweep();
+    world.fleet.inner.sweep(None);
     assert_eq!(world.states("c").await, ["RESTART  timed_out"]);
 }
 
@@ -292,6 +293,26 @@ async fn what_an_agent_describes_can_be_read() {
         "edge"
     );
     assert_eq!(result["more"], json!([1]));
+
+    // It goes after its operation, and nothing else does.
+    let rows = async |world: &World| {
+        let count = sql::Statement::new("SELECT COUNT(*) AS n FROM operation_results");
+        let row = world.fleet.inner.store.database().row("count", &count);
+        row.await.unwrap().unwrap().number("n").unwrap()
+    };
+    world.beat(EFM, &beat_of("d", &cpp(), None)).await;
+    let (status, _) = world.call("DELETE", "/api/v1/agents/c", "", b"").await;
+    assert_eq!(status, 200);
+    let body = json!({"operation": "DESCRIBE", "operand": "configuration"});
+    let asked = world.ask("agents/d", body).await;
+    world.beat(EFM, &beat_of("d", &cpp(), None)).await;
+    let id = asked["operation_ids"][0].as_str().unwrap();
+    let ack = Acknowledge::new(id, AckState::FullyApplied);
+    world.ack(&ack).await;
+    world.fleet.inner.prune_results().await.unwrap();
+    assert_eq!(rows(&world).await, 1);
+    let path = format!("/api/v1/operations/{id}/result");
+    assert_eq!(world.call("GET", &path, "", b"").await.0, 200);
 }
 
 #[tokio::test]
@@ -611,4 +632,143 @@ async fn a_flow_is_checked_against_the_manifest_of_the_class() {
         json!([{"place": "Processors[\"p\"].Properties.Dir", "change": "added",
             "from": null, "to": "/x"}])
     );
+}
+
+#[tokio::test]
+async fn a_class_uploads_so_many_bundles_at_once_over_restarts_and_an_operator_says_how_many() {
+    let world = World::new().await;
+    let names = ["a", "b", "c", "d", "e"];
+    for name in names {
+        world.beat(EFM, &beat_of(name, &java(), None)).await;
+    }
+    let body = json!({"operation": "TRANSFER", "operand": "debug", "at_once": 2});
+    let asked = world.ask("classes/edge", body).await;
+    assert_eq!(asked["at_once"], 2);
+    let served = async |world: &World| {
+        let mut served = Vec::new();
+        for name in names {
+            let got = world.beat(EFM, &beat_of(name, &java(), None)).await;
+            let got = got.requested_operations.into_iter();
+            served.extend(got.map(|operation| (name, operation.identifier)));
+        }
+        served
+    };
+    let first = served(&world).await;
+    assert_eq!(first.len(), 2, "{first:?}");
+    assert!(served(&world).await.is_empty());
+    let request = asked["request_id"].as_str().unwrap().to_owned();
+    let path = format!("/api/v1/operations?request={request}&state=queued");
+    let listed = world.get(&path).await;
+    assert_eq!(listed["operations"].as_array().unwrap().len(), 3);
+    assert_eq!(listed["operations"][0]["at_once"], 2);
+
+    // What is out is known after a crash, too.
+    let world = world.die().await;
+    assert!(served(&world).await.is_empty());
+    let done = Acknowledge::new(&first[0].1, AckState::FullyApplied);
+    world.ack(&done).await;
+    assert_eq!(served(&world).await.len(), 1);
+
+    let path = format!("/api/v1/requests/{request}");
+    let view = world.get(&path).await;
+    let counts = ["queued", "deployed", "done"].map(|state| view[state].as_i64().unwrap());
+    assert_eq!((counts, &view["class"]), ([2, 2, 1], &json!("edge")));
+    let (status, view) = world.send("PATCH", &path, &json!({"at_once": 3})).await;
+    assert_eq!((status, &view["at_once"]), (200, &json!(3)), "{view}");
+    let world = world.die().await;
+    assert_eq!(served(&world).await.len(), 1);
+    let listed = world.get("/api/v1/requests?class=edge").await;
+    assert_eq!(listed["requests"][0]["at_once"], 3, "{listed}");
+    assert_eq!(
+        world.get("/api/v1/requests?class=north").await["requests"],
+        json!([])
+    );
+    let other = "X-As: ann operator:north\r\n";
+    assert_eq!(world.call("PATCH", &path, other, b"{}").await.0, 404);
+    let viewer = "X-As: ann viewer:edge\r\n";
+    assert_eq!(world.call("PATCH", &path, viewer, b"{}").await.0, 403);
+    let seen = world.call("GET", "/api/v1/requests", other, b"").await.1;
+    assert_eq!(
+        serde_json::from_slice::<Value>(&seen).unwrap()["requests"],
+        json!([])
+    );
+    let (status, answer) = world.send("PATCH", &path, &json!({"at_once": -1})).await;
+    assert_eq!(status, 400, "{answer}");
+    let unknown = "/api/v1/requests/none";
+    let (status, _) = world.send("PATCH", unknown, &json!({"at_once": 1})).await;
+    assert_eq!(status, 404);
+}
+
+#[tokio::test]
+async fn one_agent_alone_has_no_bound_and_is_not_given_one() {
+    let world = World::new().await;
+    world.beat(EFM, &beat_of("j", &java(), None)).await;
+    let body = json!({"operation": "TRANSFER", "operand": "debug"});
+    let asked = world.ask("agents/j", body.clone()).await;
+    assert_eq!(asked["at_once"], 0);
+    let mut bound = body;
+    bound["at_once"] = json!(1);
+    let path = "/api/v1/agents/j/operations";
+    let (status, answer) = world.send("POST", path, &bound).await;
+    assert_eq!(status, 400, "{answer}");
+    let request = asked["request_id"].as_str().unwrap();
+    let path = format!("/api/v1/requests/{request}");
+    assert_eq!(world.get(&path).await["agent_id"], "j");
+    let (status, _) = world.send("PATCH", &path, &json!({"at_once": 1})).await;
+    assert_eq!(status, 400);
+}
+
+#[tokio::test]
+async fn a_class_fetches_its_resources_with_the_bound_that_it_was_given() {
+    let world = World::new().await;
+    let names = ["a", "b", "c"];
+    let fetching = async |world: &World| {
+        let mut count = 0;
+        for name in names {
+            let beat = beat_of(name, &java(), Some("other"));
+            count += world.beat(EFM, &beat).await.requested_operations.len();
+        }
+        count
+    };
+    assert_eq!(fetching(&world).await, 0);
+    let path = "/api/v1/classes/edge/resources";
+    assert_eq!(world.get(path).await["at_once"], Value::Null);
+    let one = world.upload("m.bin", b"one").await;
+    let assigned = world.assign("edge", json!({"assign": [one["id"]]})).await;
+    assert_eq!(assigned["at_once"], limits::FETCHES_AT_ONCE_DEFAULT);
+    let assigned = world.assign("edge", json!({"at_once": 1})).await;
+    assert_eq!(assigned["resources"].as_array().unwrap().len(), 1);
+    assert_eq!(fetching(&world).await, 1);
+    let world = world.die().await;
+    assert_eq!(world.get(path).await["at_once"], 1);
+    assert_eq!(fetching(&world).await, 0);
+    let listed = world.get("/api/v1/operations?agent=b").await;
+    assert_eq!(listed["operations"][0]["at_once"], 1, "{listed}");
+    // Who is still to fetch them, and of which build that is.
+    let count = async |wanted: &str| {
+        let listed = world.get(&format!("/api/v1/agents?{wanted}")).await;
+        listed["agents"].as_array().unwrap().len()
+    };
+    assert_eq!(count("resource_state=pending").await, 3);
+    assert_eq!(count("resource_state=synced").await, 0);
+    let hash = format!("{}", java()).len();
+    assert_eq!(
+        count(&format!("manifest={}", world.key(&hash.to_string()))).await,
+        3
+    );
+    assert_eq!(
+        count(&format!("manifest={hash}&resource_state=pending")).await,
+        3
+    );
+    assert_eq!(count("manifest=another").await, 0);
+    let bad = world
+        .call("GET", "/api/v1/agents?resource_state=lost", "", b"")
+        .await;
+    assert_eq!(bad.0, 400);
+    // It stays when other resources come; 0 lets all others at it.
+    let two = world.upload("n.bin", b"two").await;
+    let assigned = world.assign("edge", json!({"assign": [two["id"]]})).await;
+    assert_eq!(assigned["at_once"], 1);
+    world.assign("edge", json!({"at_once": 0})).await;
+    assert_eq!(fetching(&world).await, 3);
 }

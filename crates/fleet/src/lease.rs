@@ -43,7 +43,7 @@ impl Lease {
 
 /// Runs until `stop`.
 pub async fn run(fleet: Arc<Inner>, stop: CancellationToken) {
-    let (mut pruned, mut unused): (Option<Instant>, Option<Instant>) = (None, None);
+    let (mut cleaned, mut pruned, mut unused) = (None::<Instant>, None::<Instant>, None::<Instant>);
     let mut is_left_behind = false;
     loop {
         let asked = Instant::now();
@@ -71,7 +71,10 @@ pub async fn run(fleet: Arc<Inner>, stop: CancellationToken) {
             }
         }
         if let Some(fence) = fleet.lease.held() {
-            fleet.clean(fence).await;
+            // That looks at all agents: each second only while there are many to remove.
+            if cleaned.is_none_or(|at| at.elapsed() >= limits::CLEAN_INTERVAL) {
+                cleaned = (!fleet.clean(fence).await).then_some(asked);
+            }
             fleet.advance_rollouts().await;
             if pruned.is_none_or(|at| at.elapsed() >= limits::PRUNE_INTERVAL) {
                 fleet.prune(fence).await;

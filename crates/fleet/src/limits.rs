@@ -118,6 +118,10 @@ pub const WRITE_RETRY: Duration = Duration::from_secs(1);
 /// How often operations under way are looked at for time-outs, while there are any.
 pub const SWEEP_INTERVAL: Duration = Duration::from_secs(1);
 
+/// Agents whose operations one such look goes through; the next one goes on there. Some tens of
+/// milliseconds, in which nothing is written; of a million agents at work each is seen once a minute.
+pub const SWEPT_AT_ONCE: usize = 20_000;
+
 /// Nesting of a flow that is looked into.
 pub const FLOW_DEPTH_MAX: usize = 64;
 
@@ -134,14 +138,31 @@ pub const REQUESTS_MAX: usize = 10_000;
 /// [`OPERATIONS_PER_AGENT_MAX`], so that none is pushed out before its end.
 pub const ASKED_PER_AGENT_MAX: usize = 10;
 
-/// Agents that one request is given to under one lock of the registry, a millisecond or so.
+/// Agents that one request is given to under one lock of the registry, a millisecond or so, and in
+/// one transaction: heartbeats that wait for theirs come in between.
 pub const ASKED_AT_ONCE: usize = 1_000;
+
+/// Agents of a class that describe themselves at the same time, where nobody says: each brings up to
+/// [`RESULT_BYTES_MAX`], or a manifest of a megabyte.
+pub const ANSWERS_AT_ONCE_DEFAULT: u32 = 100;
+
+/// Agents that fetch an asset, or the resources of their class, at the same time, where nobody says:
+/// below [`DOWNLOADS_MAX`], which one node has for all.
+pub const FETCHES_AT_ONCE_DEFAULT: u32 = 100;
+
+/// Agents of a class that upload debug bundles at the same time, where nobody says: as many as one
+/// node takes, [`UPLOADS_MAX`].
+pub const UPLOADS_AT_ONCE_DEFAULT: u32 = UPLOADS_MAX as u32;
 
 /// Refusals that the answer to a request for a class lists; the rest is counted.
 pub const REFUSALS_SHOWN_MAX: usize = 1_000;
 
 /// Bytes kept of what an agent describes of itself on request.
 pub const RESULT_BYTES_MAX: usize = 2 << 20;
+
+/// Such descriptions kept in all; the oldest go first. A class of a hundred thousand agents may be asked
+/// for one each.
+pub const RESULTS_MAX: i64 = 100_000;
 
 /// Resources in all.
 pub const RESOURCES_MAX: usize = 100_000;
@@ -206,6 +227,9 @@ pub const PRUNE_INTERVAL: Duration = Duration::from_secs(30);
 
 /// How much earlier than the database a node believes its lease to end: the time of a call.
 pub const LEASE_MARGIN: Duration = Duration::from_secs(2);
+
+/// How often agents that were silent for too long are looked for, among all agents.
+pub const CLEAN_INTERVAL: Duration = Duration::from_secs(10);
 
 /// Agents that one clean-up removes in one transaction.
 pub const CLEANED_AT_ONCE: usize = 1_000;

@@ -24,6 +24,11 @@ impl Fleet {
             agents: Vec::new(),
             next: None,
         };
+        let named = filter.manifest.as_deref();
+        let manifest = named.and_then(|name| inner.registry.lock().manifest_named(name));
+        if named.is_some() && manifest.is_none() {
+            return page;
+        }
         let mut after = filter.after.as_deref().map(Arc::from);
         let mut looked_at = 0;
         loop {
@@ -31,7 +36,8 @@ impl Fleet {
             let piece = registry.piece(filter.class.as_deref(), after.as_deref());
             let mut count = 0;
             for agent in piece {
-                if inner.fits(filter, &registry, agent, now) {
+                let has = manifest.is_none() || agent.manifest == manifest;
+                if has && inner.fits(filter, &registry, agent, now) {
                     if page.agents.len() == limit {
                         page.next = page.agents.last().map(|last| last.id.clone());
                         return page;
@@ -64,8 +70,10 @@ impl Inner {
         let is = |wanted: &Option<String>, found: &str| {
             wanted.as_deref().is_none_or(|wanted| wanted == found)
         };
+        let is_in = |wanted: &str| registry.resource_state(agent).as_str() == wanted;
         filter.rights.sees(agent.class.as_deref())
             && filter.fits(agent)
+            && filter.resource_state.as_deref().is_none_or(is_in)
             && (filter.state.is_none() || is(&filter.state, self.state(agent, now)))
             && self.fits_flow_state(filter, registry, agent)
     }

@@ -11,6 +11,8 @@ use super::*;
 use crate::config::FleetConfig;
 use crate::events::EventFilter;
 use crate::fleet::Reached;
+use crate::history::{OperationFilter, Place};
+use crate::operation::FleetOperation;
 
 const START: UnixMillis = UnixMillis(1_800_000_000_000);
 
@@ -208,7 +210,7 @@ async fn an_agent_that_crashes_for_a_week_stays_within_bounds() {
             inner.flush().await.unwrap();
             let fence = inner.lease.held().unwrap();
             inner.look(true);
-            inner.sweep();
+            inner.sweep(None);
             inner.prune(fence).await;
             let all = EventFilter {
                 limit: 10_000,
@@ -273,7 +275,7 @@ async fn an_agent_that_never_gets_its_flow_going_leaves_few_operations_behind() 
         }
         if number % 720 == 0 {
             inner.look(true);
-            inner.sweep();
+            inner.sweep(None);
         }
     }
     inner.flush().await.unwrap();
@@ -284,4 +286,91 @@ async fn an_agent_that_never_gets_its_flow_going_leaves_few_operations_behind() 
     let max = i64::try_from(limits::OPERATIONS_PER_AGENT_MAX).unwrap();
     assert!((1..=max).contains(&rows), "{rows} rows, {} ids", ids.len());
     world.fleet.close().await;
+}
+
+fn operations_of(count: usize) -> impl Iterator<Item = (Arc<str>, FleetOperation)> {
+    (0..count).map(|n| {
+        // Three of each time, so that their ids decide.
+        let made = START + Duration::from_secs(n as u64 / 3);
+        let operation = FleetOperation::new(
+            Arc::from(format!("{n:08}-0000")),
+            c2::OperationKind::Restart,
+            c2::Operand::default(),
+            None,
+            made,
+        );
+        (Arc::from(format!("agent-{:07}", n % 2_500)), operation)
+    })
+}
+
+#[tokio::test]
+async fn operations_are_listed_newest_first_page_by_page_to_the_end() {
+    let world = World::of(2_500, 5).await;
+    let news = crate::registry::News {
+        operations: operations_of(5_000).collect(),
+        ..crate::registry::News::default()
+    };
+    world.fleet.inner.adopt(news);
+    let page = |class: Option<&str>, after: Option<String>, limit: usize| {
+        let filter = OperationFilter {
+            class: class.map(str::to_owned),
+            after: after.map(|word| Place::read(&word).unwrap()),
+            limit,
+            ..OperationFilter::default()
+        };
+        let page = world.fleet.operations(&filter).unwrap();
+        let ids = page.operations.into_iter().map(|operation| operation.id);
+        (ids.collect::<Vec<_>>(), page.next)
+    };
+    for (class, of_class) in [(None, None), (Some("class-003"), Some(3))] {
+        let (mut found, mut after) = (Vec::new(), None);
+        loop {
+            let (some, next) = page(class, after, 700);
+            assert!(some.len() <= 700);
+            found.extend(some);
+            after = next;
+            if after.is_none() {
+                break;
+            }
+        }
+        let wanted: Vec<String> = (0..5_000_usize)
+            .rev()
+            .filter(|n| of_class.is_none_or(|class| n % 5 == class))
+            .map(|n| format!("{n:08}-0000"))
+            .collect();
+        assert_eq!(found, wanted);
+    }
+    let (all, next) = page(None, None, 5_000);
+    assert_eq!((all.len(), next), (5_000, None));
+}
+
+#[tokio::test]
+async fn old_requests_make_room_but_not_those_that_agents_are_at() {
+    let world = World::of(3, 1).await;
+    let inner = &world.fleet.inner;
+    let request = |id: String| {
+        let body = br#"{"operation": "RESTART"}"#;
+        let target = crate::request::Target::Class("class-000".to_owned());
+        let mut request = crate::request::Request::parse(body, target, START).unwrap();
+        request.id = Arc::from(id);
+        Arc::new(request)
+    };
+    {
+        let mut registry = inner.registry.lock();
+        for n in 0..limits::REQUESTS_MAX {
+            registry.keep_request(request(format!("r{n}")));
+        }
+    }
+    let (agent, mut operation) = operations_of(1).next().unwrap();
+    operation.request = Some(Arc::from("r7"));
+    inner.adopt(crate::registry::News {
+        operations: vec![(agent, operation)],
+        ..crate::registry::News::default()
+    });
+    world.clock.advance(Duration::from_secs(61));
+    let gone = inner.begin_request(&request("new".to_owned())).unwrap();
+    assert_eq!(gone.len(), limits::REQUESTS_MAX / 10);
+    let registry = inner.registry.lock();
+    assert!(registry.requests.contains_key("r7"), "an agent is at it");
+    assert!(registry.requests.contains_key("new"));
 }

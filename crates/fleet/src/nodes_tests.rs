@@ -27,6 +27,8 @@ mod fetching;
 mod giving;
 #[path = "nodes_manifests_tests.rs"]
 mod manifests;
+#[path = "nodes_places_tests.rs"]
+mod places;
 #[path = "nodes_upgrade_tests.rs"]
 mod upgrade;
 
@@ -165,11 +167,11 @@ async fn agree(nodes: &[Arc<Fleet>], agents: usize) {
             let now = base::Clock::now(&SystemClock).0;
             let heard = page.agents.iter().filter(|a| now - a.last_seen_ms < 60_000);
             let heard = heard.filter(|a| a.heartbeats_total > 1).count();
-            let all = crate::asking::OperationFilter {
+            let all = crate::history::OperationFilter {
                 limit: 10_000,
                 ..Default::default()
             };
-            let operations = node.operations(&all).unwrap();
+            let operations = node.operations(&all).unwrap().operations;
             let done = operations
                 .iter()
                 .filter(|op| op.state == "done" && op.acknowledged);

@@ -10,7 +10,7 @@ use sql::upgrade_rules::tables;
 use sql::{Database, Migration, Options, Place, Schema, Statement};
 
 use super::*;
-use crate::asking::OperationFilter;
+use crate::history::OperationFilter;
 use crate::schemas;
 
 /// The schemas of the version after this one.

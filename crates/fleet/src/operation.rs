@@ -54,6 +54,17 @@ pub struct FleetOperation {
     pub details: String,
     /// Whether its row is durable; before that it is not handed out.
     pub stored: bool,
+    /// Whether it is counted among those of its group that agents are at.
+    pub counted: bool,
+}
+
+/// Operations of which only so many may be under way together.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Group {
+    /// Those of an operator's request.
+    Request(Arc<str>),
+    /// Those that bring agents the resources of this digest, whoever asked for them.
+    Resources(Arc<str>),
 }
 
 /// Where an operation stands.
@@ -126,6 +137,17 @@ impl FleetOperation {
             acknowledged: false,
             details: String::new(),
             stored: false,
+            counted: false,
+        }
+    }
+
+    /// What it shares its bound with; none where it stands alone.
+    pub fn group(&self) -> Option<Group> {
+        match &self.goal {
+            Some(digest) if self.kind == OperationKind::Sync => {
+                Some(Group::Resources(digest.clone()))
+            }
+            _ => self.request.clone().map(Group::Request),
         }
     }
 
@@ -257,12 +279,19 @@ impl FleetOperation {
     }
 
     /// Times it out when its wait is over. Agents hear and answer with their calls, so what waits for
-    /// one waits `patience` at least.
-    pub fn expire(&mut self, now: UnixMillis, policy: &Policy, patience: Duration) -> bool {
+    /// one waits `patience` at least, and what its agent did not get with its last call, `called`,
+    /// waits for the next one.
+    pub fn expire(
+        &mut self,
+        now: UnixMillis,
+        policy: &Policy,
+        patience: Duration,
+        called: UnixMillis,
+    ) -> bool {
         let describes = self.kind == OperationKind::Describe;
         let (since, wait, details) = match self.status {
             OperationStatus::Queued => (
-                self.created,
+                self.created.max(called),
                 policy.queued_timeout,
                 "its agent did not call in time",
             ),

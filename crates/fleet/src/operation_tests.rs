@@ -11,6 +11,9 @@ const POLICY: Policy = Policy {
     certificate_warning: Duration::ZERO,
 };
 
+/// When its agent last called.
+const NEVER: UnixMillis = UnixMillis(0);
+
 fn at(seconds: i64) -> UnixMillis {
     UnixMillis(seconds * 1_000)
 }
@@ -26,6 +29,14 @@ fn update() -> FleetOperation {
     );
     operation.stored = true;
     operation
+}
+
+#[test]
+fn an_agent_that_calls_and_gets_nothing_yet_is_waited_for() {
+    let mut operation = update();
+    let called = at(200);
+    assert!(!operation.expire(at(499), &POLICY, Duration::ZERO, called));
+    assert!(operation.expire(at(500), &POLICY, Duration::ZERO, called));
 }
 
 #[test]
@@ -53,9 +64,9 @@ fn a_lost_response_is_sent_again_under_the_same_id() {
         "the second wait is twice as long"
     );
     assert!(operation.hand_out(at(180), &POLICY));
-    assert!(!operation.expire(at(479), &POLICY, Duration::ZERO));
+    assert!(!operation.expire(at(479), &POLICY, Duration::ZERO, NEVER));
     assert!(!operation.is_hopeless(&POLICY));
-    assert!(operation.expire(at(480), &POLICY, Duration::ZERO));
+    assert!(operation.expire(at(480), &POLICY, Duration::ZERO, NEVER));
     assert!(
         operation.is_hopeless(&POLICY),
         "three times in vain counts as failed"
@@ -89,7 +100,7 @@ fn acknowledges_decide() {
             !operation.hand_out(at(1_000), &POLICY),
             "what is decided is not sent again"
         );
-        assert!(!operation.expire(at(10_000), &POLICY, Duration::ZERO));
+        assert!(!operation.expire(at(10_000), &POLICY, Duration::ZERO, NEVER));
     }
 }
 
@@ -111,7 +122,7 @@ fn a_duplicate_acknowledge_changes_nothing() {
 fn a_late_acknowledge_still_counts() {
     let mut operation = update();
     operation.hand_out(at(0), &POLICY);
-    assert!(operation.expire(at(300), &POLICY, Duration::ZERO));
+    assert!(operation.expire(at(300), &POLICY, Duration::ZERO, NEVER));
     assert_eq!(
         operation.acknowledge(&AckState::FullyApplied, "", at(301)),
         AckEffect::Late
@@ -144,7 +155,7 @@ fn a_lost_acknowledge_is_made_up_for_by_the_flow_seen_running() {
 fn an_agent_that_comes_back_gets_the_same_operation() {
     let mut operation = update();
     operation.hand_out(at(0), &POLICY);
-    assert!(operation.expire(at(300), &POLICY, Duration::ZERO));
+    assert!(operation.expire(at(300), &POLICY, Duration::ZERO, NEVER));
     assert!(!operation.is_hopeless(&POLICY));
     assert!(operation.hand_out(at(9_000), &POLICY));
     assert_eq!(
@@ -156,8 +167,8 @@ fn an_agent_that_comes_back_gets_the_same_operation() {
 #[test]
 fn an_operation_whose_agent_never_calls_times_out() {
     let mut operation = update();
-    assert!(!operation.expire(at(299), &POLICY, Duration::ZERO));
-    assert!(operation.expire(at(300), &POLICY, Duration::ZERO));
+    assert!(!operation.expire(at(299), &POLICY, Duration::ZERO, NEVER));
+    assert!(operation.expire(at(300), &POLICY, Duration::ZERO, NEVER));
     assert_eq!(operation.status, OperationStatus::TimedOut);
     assert!(operation.hand_out(at(400), &POLICY));
 }
@@ -184,9 +195,9 @@ fn a_description_that_times_out_is_left_to_another_agent() {
     assert!(operation.hand_out(at(0), &POLICY));
     // Its agent calls every five minutes.
     let patience = Duration::from_secs(900);
-    assert!(!operation.expire(at(30), &POLICY, patience));
-    assert!(operation.clone().expire(at(900), &POLICY, patience));
-    assert!(operation.expire(at(30), &POLICY, Duration::ZERO));
+    assert!(!operation.expire(at(30), &POLICY, patience, NEVER));
+    assert!(operation.clone().expire(at(900), &POLICY, patience, NEVER));
+    assert!(operation.expire(at(30), &POLICY, Duration::ZERO, NEVER));
     assert!(!operation.hand_out(at(31), &POLICY));
 }
 
@@ -212,7 +223,7 @@ fn no_order_of_events_breaks_the_rules() {
                     );
                 }
                 2 => {
-                    operation.expire(at(now), &POLICY, Duration::ZERO);
+                    operation.expire(at(now), &POLICY, Duration::ZERO, NEVER);
                 }
                 3 if rng.one_in(4) => {
                     operation.converge(at(now));

@@ -11,6 +11,7 @@ mod beat;
 mod join;
 mod missed;
 mod named;
+mod places;
 mod plan;
 mod resolution;
 mod resourced;
@@ -36,13 +37,15 @@ use crate::operation::Policy;
 use crate::request::Request;
 use crate::resource::{Resource, ResourceSet};
 use crate::rollout::Rollout;
+use places::Places;
 
 pub use adopt::{ClassRow, News};
 pub use asked::{unknown_agent, unknown_operation};
 pub use batch::{Batch, Claim};
 pub use beat::Beaten;
 pub use join::operation_id;
-pub use named::Names;
+pub use named::{Names, PARTS as NAME_PARTS};
+pub use places::PlaceClaim;
 pub use plan::Handout;
 pub use resolution::{ManifestRule, Resolution, SeenManifest};
 pub use resourced::ResourceState;
@@ -76,6 +79,8 @@ pub struct Registry {
     describing: HashMap<Arc<str>, (Arc<str>, Arc<str>)>,
     /// Agents with operations under way.
     active: BTreeSet<Arc<str>>,
+    /// How many agents are at what only so many may be at together.
+    places: Places,
     kept_bytes: usize,
     pub(crate) samples: Arc<Samples>,
     /// When each agent is missed.
@@ -89,6 +94,8 @@ pub struct Registry {
     sighted: Vec<Arc<str>>,
     /// New descriptions of manifests, until the database says that no other node asks for them.
     claims: Vec<Claim>,
+    /// Places that were taken, until the database says that there were any.
+    place_claims: Vec<PlaceClaim>,
     /// Events that wait to be written.
     events: Vec<Event>,
     /// Manifests with which agents of a class came.
@@ -315,6 +322,12 @@ impl Registry {
         !self.active.is_empty()
     }
 
+    /// Whether what tells many events at once may go on: it comes back to what it has not told, so it
+    /// leaves the rest of the room to others.
+    pub fn has_room_for_many_events(&self) -> bool {
+        self.events.len() < limits::EVENTS_QUEUED_MAX / 2
+    }
+
     /// Events that wait to be written.
     pub fn events_waiting(&self) -> usize {
         self.events.len()
@@ -443,14 +456,6 @@ impl Registry {
         {
             agent.dirty = true;
             self.dirty.push(id.clone());
-        }
-    }
-
-    fn refresh_active(&mut self, id: &Arc<str>) {
-        if self.agents.get(id).is_some_and(Agent::has_active) {
-            self.active.insert(id.clone());
-        } else {
-            self.active.remove(id);
         }
     }
 }

@@ -200,6 +200,7 @@ fn a_heartbeat_at_a_glance_leaves_what_the_whole_one_leaves() {
                     let set = Arc::new(ResourceSet {
                         digest: Arc::from(format!("digest-{step}")),
                         items: Vec::new(),
+                        at_once: step % 3,
                     });
                     twins.both(|world| {
                         drop(

@@ -197,13 +197,25 @@ fn hashes_that_no_agent_says_any_more_are_forgotten() {
     assert!(world.registry.names.len() <= limits::NAMES_SPARE);
     world.beat_with(full("a", "h", "1"));
     assert!(world.registry.has_idle_names());
-    let said = world
-        .registry
-        .agents
-        .values()
-        .filter_map(|agent| agent.mark)
-        .collect();
-    world.registry.sweep_names(&said);
+    world.registry.begin_round_of_names();
+    assert!(world.registry.note_names_said(None).is_none());
+    // Who comes while that is done counts, too.
+    world.beat_with(full("late", "of its own", "1"));
+    for part in 0..NAME_PARTS {
+        world.registry.sweep_names(part);
+    }
+    assert!(world.registry.manifest_named("of its own").is_some());
+    assert_eq!(world.registry.names.len(), 2, "its own, and the late one's");
+    world.registry.remove("late");
+    world.registry.begin_round_of_names();
+    assert!(world.registry.note_names_said(None).is_none());
+    let before = world.registry.names.len();
+    world.registry.sweep_names(0);
+    let swept = before - world.registry.names.len();
+    assert!(swept <= 1, "one lock looks at one part");
+    for part in 0..NAME_PARTS {
+        world.registry.sweep_names(part);
+    }
     assert_eq!(world.registry.names.len(), 1, "its own alone");
     world.beat_with(full("b", "h", "1"));
     assert!(world.registry.manifest_named("h").is_some());

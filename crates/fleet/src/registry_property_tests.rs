@@ -136,6 +136,7 @@ impl Simulation {
 
     fn ask_restart(&mut self, index: usize) {
         let request = Arc::new(Request {
+            at_once: 0,
             id: Arc::from(Uuid::new_v4().to_string()),
             target: Target::Agent(NAMES[index].to_owned()),
             kind: OperationKind::Restart,

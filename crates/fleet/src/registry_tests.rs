@@ -16,6 +16,8 @@ use crate::request::{Request, Target};
 mod beat;
 #[path = "registry_manifest_tests.rs"]
 mod manifests;
+#[path = "registry_places_tests.rs"]
+mod places;
 #[path = "registry_property_tests.rs"]
 mod property;
 
@@ -56,7 +58,7 @@ impl World {
 
     fn pass(&mut self, seconds: i64) {
         self.now += seconds;
-        self.registry.sweep(self.at(), &POLICY);
+        self.registry.sweep(None, self.at(), &POLICY);
     }
 
     fn store(&mut self) {
@@ -104,6 +106,13 @@ impl World {
 
     fn agent(&self, id: &str) -> &Agent {
         &self.registry.agents[id]
+    }
+
+    fn room_for_request(&mut self) -> Result<Vec<Arc<str>>, FleetError> {
+        let operations = self.registry.agents.values().flat_map(|a| &a.operations);
+        let open = operations.filter(|op| op.is_open());
+        let needed = open.filter_map(|op| op.request.clone()).collect();
+        self.registry.room_for_request(self.at(), &needed)
     }
 
     fn last_operation(&self, agent: &str) -> &FleetOperation {
@@ -360,10 +369,10 @@ fn the_oldest_requests_make_room_once_their_operations_are_over() {
     for _ in 1..limits::REQUESTS_MAX {
         ask(&mut world);
     }
-    let full = world.registry.room_for_request(world.at());
+    let full = world.room_for_request();
     assert!(matches!(full, Err(FleetError::Full { .. })), "all are new");
     world.now += 61;
-    let gone = world.registry.room_for_request(world.at()).unwrap();
+    let gone = world.room_for_request().unwrap();
     assert_eq!(gone.len(), limits::REQUESTS_MAX / 10);
     assert!(!gone.contains(&request.id), "its operation is open");
     world.ack(&open, AckState::FullyApplied);
@@ -371,7 +380,7 @@ fn the_oldest_requests_make_room_once_their_operations_are_over() {
         ask(&mut world);
     }
     world.now += 61;
-    let gone = world.registry.room_for_request(world.at()).unwrap();
+    let gone = world.room_for_request().unwrap();
     assert!(gone.contains(&request.id));
 }
 

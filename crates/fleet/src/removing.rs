@@ -35,10 +35,11 @@ impl Fleet {
 }
 
 impl Inner {
-    /// Removes agents that nobody has heard for longer than the configuration allows.
-    pub(crate) async fn clean(&self, fence: i64) {
+    /// Removes agents that nobody has heard for longer than the configuration allows, some of them; tells
+    /// whether there may be more.
+    pub(crate) async fn clean(&self, fence: i64) -> bool {
         if !self.config.cleans_up() {
-            return;
+            return false;
         }
         let now = self.clock.now();
         let mut stale: Vec<Arc<str>> = Vec::new();
@@ -50,7 +51,7 @@ impl Inner {
             }
         });
         if stale.is_empty() {
-            return;
+            return false;
         }
         match self.store.remove_agents(&stale, Some(fence), now).await {
             Ok(true) => {
@@ -65,6 +66,7 @@ impl Inner {
                 tracing::warn!(error = %base::report(&error), "cannot remove silent agents");
             }
         }
+        stale.len() == limits::CLEANED_AT_ONCE
     }
 
     /// Forgets agents that the database has no more, and tells why.

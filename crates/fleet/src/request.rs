@@ -27,6 +27,8 @@ pub struct Request {
     pub operand: Operand,
     /// With what.
     pub args: BTreeMap<String, Value>,
+    /// How many agents may be at it at the same time; 0: all.
+    pub at_once: u32,
     /// When it was made.
     pub created: UnixMillis,
 }
@@ -48,6 +50,8 @@ struct Body {
     operand: Option<String>,
     #[serde(default)]
     args: BTreeMap<String, Value>,
+    #[serde(default)]
+    at_once: Option<u32>,
 }
 
 impl Target {
@@ -56,6 +60,14 @@ impl Target {
         match self {
             Target::Agent(_) => "agent",
             Target::Class(_) => "class",
+        }
+    }
+
+    /// How many agents may be at an operation at the same time where nobody says; 0: all.
+    pub fn at_once(&self, kind: &OperationKind, operand: &Operand) -> u32 {
+        match self {
+            Target::Agent(_) => 0,
+            Target::Class(_) => capability::row_of(kind, operand).map_or(0, |row| row.at_once),
         }
     }
 
@@ -94,12 +106,21 @@ impl Request {
         if is_asset && body.args.contains_key("url") == body.args.contains_key("resourceId") {
             return Err(bad("args.url", "give either url or resourceId".to_owned()));
         }
+        let at_once = match (&target, body.at_once) {
+            (Target::Class(_), Some(given)) => given,
+            (_, None) => target.at_once(&kind, &operand),
+            (Target::Agent(_), Some(_)) => {
+                let reason = "it is for the agents of a class: ask the class, or leave it out";
+                return Err(bad("at_once", reason.to_owned()));
+            }
+        };
         Ok(Request {
             id: Arc::from(Uuid::new_v4().to_string()),
             target,
             kind,
             operand,
             args: body.args,
+            at_once,
             created: now,
         })
     }
@@ -333,6 +354,34 @@ mod tests {
             let error = parse(body).unwrap_err();
             assert!(error.contains(says), "{body}: {error}");
         }
+    }
+
+    #[test]
+    fn what_is_large_or_fetched_has_a_bound_of_its_own_where_a_class_is_asked() {
+        let at_once = |target: Target, body: &str| {
+            let request = Request::parse(body.as_bytes(), target, UnixMillis(0));
+            request
+                .map(|request| request.at_once)
+                .map_err(|e| e.to_string())
+        };
+        let class = || Target::Class("edge".to_owned());
+        let transfer = r#"{"operation":"TRANSFER","operand":"debug"}"#;
+        assert_eq!(
+            at_once(class(), transfer),
+            Ok(limits::UPLOADS_AT_ONCE_DEFAULT)
+        );
+        let sync = r#"{"operation":"SYNC","operand":"resource"}"#;
+        assert_eq!(at_once(class(), sync), Ok(limits::FETCHES_AT_ONCE_DEFAULT));
+        assert_eq!(at_once(class(), r#"{"operation":"RESTART"}"#), Ok(0));
+        let given = r#"{"operation":"RESTART","at_once":3}"#;
+        assert_eq!(at_once(class(), given), Ok(3));
+        let all = r#"{"operation":"TRANSFER","operand":"debug","at_once":0}"#;
+        assert_eq!(at_once(class(), all), Ok(0));
+        let agent = Target::Agent("a".to_owned());
+        assert_eq!(at_once(agent.clone(), transfer), Ok(0));
+        let refused = at_once(agent, given).unwrap_err();
+        assert!(refused.contains("at_once"), "{refused}");
+        assert!(at_once(class(), r#"{"operation":"RESTART","at_once":-1}"#).is_err());
     }
 
     #[test]

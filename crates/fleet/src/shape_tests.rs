@@ -47,6 +47,7 @@ fn check(manifest: &str, operation: &str, args: Value, expected: Result<Value, &
             resource("r1", ResourceKind::Asset).into(),
             resource("r2", ResourceKind::Extension).into(),
         ],
+        at_once: 0,
     };
     let place = Place {
         origin: "http://h:1",

@@ -9,7 +9,7 @@ use crate::agent::Agent;
 use crate::error::FleetError;
 use crate::fleet::{Fleet, Inner, unknown_class};
 use crate::operation::FleetOperation;
-use crate::registry::{self, Flow, Registry};
+use crate::registry::{Class, Flow, Registry};
 use crate::views::{AgentDetail, AgentView, ClassView, FlowView, OperationView};
 
 impl Fleet {
@@ -29,7 +29,7 @@ impl Fleet {
                 .operations
                 .iter()
                 .rev()
-                .map(|op| view(&registry, &agent.id, op))
+                .map(|op| view(&registry, agent, op))
                 .collect(),
             heartbeat: agent
                 .last
@@ -42,32 +42,35 @@ impl Fleet {
     /// All classes.
     pub(crate) fn classes(&self) -> Vec<ClassView> {
         let now = self.inner.clock.now();
-        let mut counts: HashMap<Arc<str>, (usize, usize, usize)> = HashMap::new();
+        let mut counts: HashMap<Arc<str>, Count> = HashMap::new();
         self.inner.each_agent(|registry, agent| {
-            let Some(name) = agent.class.clone() else {
-                return;
-            };
-            let desired = registry.desired_of(agent).map(|flow| &flow.id);
-            let count = counts.entry(name).or_default();
-            count.0 += 1;
-            count.1 += usize::from(self.inner.is_online(agent, now));
-            count.2 += usize::from(desired.is_some() && agent.flow.as_ref() == desired);
+            if let Some(name) = agent.class.clone() {
+                let count = counts.entry(name).or_default();
+                self.inner.count(count, registry, agent, now);
+            }
         });
         let registry = self.inner.registry.lock();
-        let class_view = |(name, class): (&Arc<str>, &registry::Class)| {
-            let (agents, agents_online, agents_deployed) =
-                counts.get(&**name).copied().unwrap_or_default();
-            ClassView {
-                name: name.to_string(),
-                description: class.description.clone(),
-                agents,
-                agents_online,
-                agents_deployed,
-                flow_id: class.desired.as_ref().map(|flow| flow.id.to_string()),
-                flow_version: class.desired.as_ref().map(|flow| flow.version),
-            }
-        };
-        registry.classes.iter().map(class_view).collect()
+        let views = registry.classes.iter().map(|(name, class)| {
+            let count = counts.get(name).copied().unwrap_or_default();
+            class_view(name, class, count)
+        });
+        views.collect()
+    }
+
+    /// One class.
+    ///
+    /// # Errors
+    /// [`FleetError::Unknown`].
+    pub(crate) fn class(&self, name: &str) -> Result<ClassView, FleetError> {
+        let now = self.inner.clock.now();
+        let mut count = Count::default();
+        self.inner.each_agent_of(name, |registry, agent| {
+            self.inner.count(&mut count, registry, agent, now);
+        });
+        let registry = self.inner.registry.lock();
+        let class = registry.classes.get(name);
+        let class = class.ok_or_else(|| unknown_class(name))?;
+        Ok(class_view(name, class, count))
     }
 
     /// One flow version.
@@ -103,7 +106,22 @@ impl Fleet {
     }
 }
 
+/// Agents of a class, those of them that are there, and those that run its flow.
+#[derive(Clone, Copy, Default)]
+struct Count {
+    agents: usize,
+    online: usize,
+    deployed: usize,
+}
+
 impl Inner {
+    fn count(&self, count: &mut Count, registry: &Registry, agent: &Agent, now: UnixMillis) {
+        let desired = registry.desired_of(agent).map(|flow| &flow.id);
+        count.agents += 1;
+        count.online += usize::from(self.is_online(agent, now));
+        count.deployed += usize::from(desired.is_some() && agent.flow.as_ref() == desired);
+    }
+
     pub(crate) fn is_online(&self, agent: &Agent, now: UnixMillis) -> bool {
         agent.is_online(now, self.config.patience(agent))
     }
@@ -150,14 +168,19 @@ impl Inner {
     }
 }
 
-pub(crate) fn view(registry: &Registry, agent: &str, operation: &FleetOperation) -> OperationView {
+pub(crate) fn view(
+    registry: &Registry,
+    agent: &Agent,
+    operation: &FleetOperation,
+) -> OperationView {
     let request = operation.request.as_ref();
     let asked = request.and_then(|id| registry.requests.get(id));
     OperationView {
         request_id: request.map(|id| id.to_string()),
         args: asked.map(|asked| asked.shown_args()).unwrap_or_default(),
+        at_once: registry.at_once(agent, operation),
         id: operation.id.to_string(),
-        agent_id: agent.to_owned(),
+        agent_id: agent.id.to_string(),
         operation: operation.kind.to_string(),
         operand: operation.operand.to_string(),
         flow_id: operation.flow.as_deref().map(str::to_owned),
@@ -167,6 +190,18 @@ pub(crate) fn view(registry: &Registry, agent: &str, operation: &FleetOperation)
         attempts: operation.attempts,
         acknowledged: operation.acknowledged,
         details: operation.details.clone(),
+    }
+}
+
+fn class_view(name: &str, class: &Class, count: Count) -> ClassView {
+    ClassView {
+        name: name.to_owned(),
+        description: class.description.clone(),
+        agents: count.agents,
+        agents_online: count.online,
+        agents_deployed: count.deployed,
+        flow_id: class.desired.as_ref().map(|flow| flow.id.to_string()),
+        flow_version: class.desired.as_ref().map(|flow| flow.version),
     }
 }
 

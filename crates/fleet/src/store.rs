@@ -19,6 +19,7 @@ mod giving;
 mod joined;
 mod leases;
 mod news;
+mod places;
 mod resolution;
 mod rollouts;
 mod rows;
@@ -35,8 +36,7 @@ use flate2::read::GzDecoder;
 use sql::{Database, Options, Place, SqlError, Statement, Transaction};
 
 use crate::events::Ages;
-use crate::operation::FleetOperation;
-use crate::registry::{Batch, Flow, News};
+use crate::registry::{Batch, Flow, News, PlaceClaim};
 use crate::{limits, schemas, sighting};
 
 pub use alerts::{ClaimedAlerts, Noted};
@@ -66,6 +66,8 @@ pub struct Written {
     pub alerts: Noted,
     /// New operations that were not written: another agent is describing the same manifest.
     pub refused: Vec<Arc<str>>,
+    /// Places that were not there any more: these operations stand as they did before.
+    pub crowded: Vec<PlaceClaim>,
 }
 
 impl Store {
@@ -136,11 +138,7 @@ impl Store {
         let operations = self
             .without_rivals(&mut tx, batch, operations, &mut written, now)
             .await?;
-        let row = |(agent, operation): &(Arc<str>, FleetOperation)| {
-            rows::operation(agent, operation, seq, self.node)
-        };
-        let operations = operations.iter().map(row).collect();
-        tx.insert("write operations", &rows::OPERATIONS, operations)
+        self.write_operations(&mut tx, seq, batch, operations, &mut written)
             .await?;
         for chunk in batch
             .removed_operations
@@ -348,6 +346,7 @@ const CLASS: &str = "class";
 const FLOW: &str = "flow";
 const MANIFEST: &str = "manifest";
 const MANIFEST_GONE: &str = "manifest-gone";
+const REQUEST: &str = "request";
 const ROLLOUT: &str = "rollout";
 const REMOVED: &str = "agent-removed";
 const ROLLOUT_GONE: &str = "rollout-gone";

@@ -84,12 +84,28 @@ fn bound((text, values): Statement) -> sql::Statement {
 pub const SCHEMA: Schema = Schema {
     name: "fleet_operations",
     oldest: 1,
-    migrations: &[Migration {
-        number: 1,
-        name: "requests, resources, bundles, parameters",
-        text: FIRST,
-    }],
+    migrations: &[
+        Migration {
+            number: 1,
+            name: "requests, resources, bundles, parameters",
+            text: FIRST,
+        },
+        Migration {
+            number: 2,
+            name: "how many agents may be at an operation at once",
+            text: SECOND,
+        },
+    ],
 };
+
+// Below 0: as usual for what is asked.
+const SECOND: &str = "
+ALTER TABLE operation_requests ADD COLUMN at_once BIGINT NOT NULL DEFAULT -1;
+ALTER TABLE resource_sets ADD COLUMN at_once BIGINT NOT NULL DEFAULT -1;
+CREATE INDEX operations_request ON operations (request_id, state);
+CREATE INDEX operations_goal ON operations (goal, state);
+CREATE INDEX operation_results_created ON operation_results (created_ms);
+";
 
 const FIRST: &str = "
 ALTER TABLE operations ADD COLUMN request_id VARCHAR(36);

@@ -9,6 +9,7 @@ use metrics::counter;
 use crate::error::FleetError;
 use crate::fleet::{Fleet, Inner, unknown_manifest};
 use crate::limits;
+use crate::registry::NAME_PARTS;
 
 impl Fleet {
     /// Removes a manifest that no agent has; durable when this returns. An agent that comes with it
@@ -104,7 +105,8 @@ impl Inner {
         Ok(gone)
     }
 
-    /// Forgets hashes that no agent says, once there are many.
+    /// Forgets hashes that no agent says, once there are many; in pieces, between which heartbeats are
+    /// taken. What one of them says meanwhile counts as said.
     pub(crate) fn sweep_names(&self) {
         {
             let mut registry = self.registry.lock();
@@ -112,9 +114,17 @@ impl Inner {
             if !registry.has_idle_names() {
                 return;
             }
+            registry.begin_round_of_names();
         }
-        let mut said = HashSet::new();
-        self.each_agent(|_, agent| said.extend(agent.mark));
-        self.registry.lock().sweep_names(&said);
+        let mut after = None;
+        loop {
+            after = self.registry.lock().note_names_said(after.as_deref());
+            if after.is_none() {
+                break;
+            }
+        }
+        for part in 0..NAME_PARTS {
+            self.registry.lock().sweep_names(part);
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! What a node does now and then: it tells who went missing and which certificates end, times
 //! operations out, and removes what is too old of history.
 
+use std::sync::Arc;
+
 use access::CertificateFacts;
 use metrics::counter;
 
@@ -51,6 +53,7 @@ impl Inner {
         let forgotten = self.store.forget_before(now - limits::FEED_AGE).await;
         let rollouts = self.prune_rollouts(fence, now).await;
         let audit = self.audit.prune(self.config.audit_max_age.0, now).await;
+        let results = self.prune_results().await;
         let told = self.store.prune_told(now).await;
         let given_up = self.store.prune_alerts(now).await;
         if let Ok(count) = given_up {
@@ -59,6 +62,7 @@ impl Inner {
         let done = pruned
             .map(drop)
             .and(told)
+            .and(results)
             .and(given_up.map(drop))
             .and(forgotten.map(drop))
             .and(rollouts.map(drop));
@@ -67,14 +71,29 @@ impl Inner {
         }
     }
 
-    /// Times out operations that waited too long; one node does so for all.
-    pub(crate) fn sweep(&self) {
-        if self.lease.held().is_none() {
-            return;
+    /// Times out operations that waited too long, of agents after this one; one node does so for all.
+    /// Tells where to go on.
+    pub(crate) fn sweep(&self, mut after: Option<Arc<str>>) -> Option<Arc<str>> {
+        self.lease.held()?;
+        let mut expired = 0;
+        for _ in 0..limits::SWEPT_AT_ONCE / limits::LOOKED_AT_ONCE {
+            let now = self.clock.now();
+            let swept = {
+                let mut registry = self.registry.lock();
+                if !registry.has_room_for_many_events() {
+                    break;
+                }
+                registry.sweep(after.as_deref(), now, &self.policy)
+            };
+            expired += swept.expired;
+            after = swept.next;
+            if after.is_none() {
+                break;
+            }
         }
-        let expired = self.registry.lock().sweep(self.clock.now(), &self.policy);
         if expired > 0 {
             counter!("thalweg_fleet_operations_timed_out_total").increment(expired as u64);
         }
+        after
     }
 }

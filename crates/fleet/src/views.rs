@@ -153,6 +153,8 @@ pub struct OperationView {
     pub request_id: Option<String>,
     /// What the operator gave with it; values that look like secrets are not shown.
     pub args: BTreeMap<String, Value>,
+    /// How many agents may be at it, or at those that were asked for with it, at the same time; 0: all.
+    pub at_once: u32,
     /// `queued`, `deployed`, `done`, `failed`, `timed_out` or `cancelled`.
     pub state: &'static str,
     /// When it was made, milliseconds since 1970.
@@ -167,6 +169,15 @@ pub struct OperationView {
     pub details: String,
 }
 
+/// One page of operations, newest first.
+#[derive(Clone, Debug, Serialize)]
+pub struct OperationsPage {
+    /// The operations.
+    pub operations: Vec<OperationView>,
+    /// What to give as `after` for the next page; null on the last one.
+    pub next: Option<String>,
+}
+
 /// The answer to a request for operations.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct AskedView {
@@ -174,6 +185,8 @@ pub struct AskedView {
     pub request_id: String,
     /// What was asked for, such as `UPDATE configuration`.
     pub operation: String,
+    /// How many agents may be at it at the same time; 0: all.
+    pub at_once: u32,
     /// The operations' ids, one for each agent that can be asked.
     pub operation_ids: Vec<String>,
     /// Agents that cannot be asked, with the reason; the first thousand.
@@ -206,6 +219,8 @@ pub struct ResourceView {
 pub struct ClassResourcesView {
     /// What agents echo that have them all; null while the class was never given any.
     pub digest: Option<Arc<str>>,
+    /// How many agents may fetch them at the same time, 0: all; null while the class was never given any.
+    pub at_once: Option<u32>,
     /// The resources, by id.
     pub resources: Vec<Arc<Resource>>,
     /// Agents that have them all.

@@ -78,6 +78,7 @@ impl Signals {
 
 /// Runs until `stop`; the caller writes what is left after that.
 pub async fn run(fleet: Arc<Inner>, stop: CancellationToken) {
+    let (mut swept, mut sweep_after) = (Instant::now(), None);
     loop {
         let sweeping = fleet.registry.lock().has_active();
         let woken = async {
@@ -93,7 +94,11 @@ pub async fn run(fleet: Arc<Inner>, stop: CancellationToken) {
             () = woken => {}
             () = stop.cancelled() => return,
         }
-        fleet.sweep();
+        // Not with each write: many are made a second while agents are at work.
+        if swept.elapsed() >= limits::SWEEP_INTERVAL {
+            sweep_after = fleet.sweep(sweep_after);
+            swept = Instant::now();
+        }
         gather(&fleet, fleet.config.write_behind.0, &stop).await;
         if let Err(error) = fleet.flush().await {
             fleet.signals.fail();

@@ -9,8 +9,8 @@ use axum::response::Response;
 use axum::routing::get;
 use serde::{Deserialize, Serialize};
 
-use crate::error::FleetError;
-use crate::fleet::{Fleet, unknown_class};
+use crate::fleet::Fleet;
+use crate::http::management::aside;
 use crate::http::{Failure, body, json};
 use crate::rights::Rights;
 use crate::views::ClassView;
@@ -38,7 +38,7 @@ struct Wanted {
 }
 
 async fn classes(State(fleet): State<Arc<Fleet>>, rights: Rights) -> Result<Response, Failure> {
-    let mut classes = fleet.classes();
+    let mut classes = aside(move || fleet.classes()).await?;
     classes.retain(|class| rights.sees(Some(&class.name)));
     json(StatusCode::OK, &Classes { classes })
 }
@@ -47,7 +47,7 @@ async fn class(
     State(fleet): State<Arc<Fleet>>,
     Path(name): Path<String>,
 ) -> Result<Response, Failure> {
-    json(StatusCode::OK, &shown(&fleet, &name)?)
+    json(StatusCode::OK, &aside(move || fleet.class(&name)).await??)
 }
 
 /// Makes a class, or describes one that is there.
@@ -62,7 +62,7 @@ async fn describe(
         true => StatusCode::CREATED,
         false => StatusCode::OK,
     };
-    json(status, &shown(&fleet, &name)?)
+    json(status, &aside(move || fleet.class(&name)).await??)
 }
 
 async fn remove(
@@ -71,9 +71,4 @@ async fn remove(
 ) -> Result<Response, Failure> {
     fleet.remove_class(&name).await?;
     json(StatusCode::OK, &serde_json::Map::new())
-}
-
-fn shown(fleet: &Fleet, name: &str) -> Result<ClassView, FleetError> {
-    let found = fleet.classes().into_iter().find(|class| class.name == name);
-    found.ok_or_else(|| unknown_class(name))
 }

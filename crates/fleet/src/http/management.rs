@@ -17,6 +17,7 @@ use crate::events::{EventFilter, EventView, Kind, Level};
 use crate::fleet::{AgentFilter, Fleet};
 use crate::http::{Failure, json, rollouts};
 use crate::limits;
+use crate::registry::ResourceState;
 use crate::rights::Rights;
 
 /// The management routes.
@@ -37,13 +38,18 @@ struct AgentsQuery {
     parked: Option<bool>,
     state: Option<String>,
     flow_state: Option<String>,
+    resource_state: Option<String>,
+    manifest: Option<String>,
     search: Option<String>,
     after: Option<String>,
     limit: Option<usize>,
 }
 
 async fn summary(State(fleet): State<Arc<Fleet>>, rights: Rights) -> Result<Response, Failure> {
-    json(StatusCode::OK, &fleet.summary(&rights))
+    json(
+        StatusCode::OK,
+        &aside(move || fleet.summary(&rights)).await?,
+    )
 }
 
 async fn agents(
@@ -56,19 +62,22 @@ async fn agents(
     need_one_of("state", query.state.as_deref(), &["online", "missing"])?;
     let flow_states = FlowState::ALL.map(FlowState::as_str);
     need_one_of("flow_state", query.flow_state.as_deref(), &flow_states)?;
+    let resource_states = ResourceState::ALL.map(ResourceState::as_str);
+    let resource_state = query.resource_state.as_deref();
+    need_one_of("resource_state", resource_state, &resource_states)?;
     let filter = AgentFilter {
         class: query.class,
         parked: query.parked,
         state: query.state,
         flow_state: query.flow_state,
+        resource_state: query.resource_state,
+        manifest: query.manifest,
         search: query.search,
         after: query.after,
         limit: query.limit.unwrap_or(limits::PAGE_ITEMS_DEFAULT),
         rights,
     };
-    // Looking through a hundred thousand agents is not for the threads that answer them.
-    let listed = tokio::task::spawn_blocking(move || fleet.agents(&filter)).await;
-    json(StatusCode::OK, &listed.map_err(broken)?)
+    json(StatusCode::OK, &aside(move || fleet.agents(&filter)).await?)
 }
 
 fn need_one_of(name: &str, given: Option<&str>, known: &[&str]) -> Result<(), Failure> {
@@ -176,9 +185,13 @@ pub(super) fn place_before(before: Option<&str>) -> Result<Option<(i64, String)>
     Ok(Some(place))
 }
 
-/// The failure of work on another thread.
-pub(super) fn broken(error: tokio::task::JoinError) -> Failure {
-    FleetError::Broken(error.to_string()).into()
+/// Does on another thread what looks through a whole class or fleet: that is not for the threads that
+/// answer agents.
+pub(super) async fn aside<T: Send + 'static>(
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Failure> {
+    let done = tokio::task::spawn_blocking(work).await;
+    Ok(done.map_err(|error| FleetError::Broken(error.to_string()))?)
 }
 
 /// The parameters of a request's address.

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::FleetError;
 use crate::fleet::Fleet;
-use crate::http::management::{asked, broken, need_class};
+use crate::http::management::{aside, asked, need_class};
 use crate::http::{Failure, body, json};
 use crate::manifests::ManifestView;
 use crate::registry::Resolution;
@@ -70,10 +70,7 @@ pub(super) async fn listed(
 ) -> Result<Vec<ManifestView>, Failure> {
     let query = asked(query)?;
     need_class(&rights, query.class.as_deref())?;
-    // Looking through a hundred thousand agents is not for the threads that answer them.
-    let class = query.class;
-    let listed = tokio::task::spawn_blocking(move || fleet.manifests(&rights, class.as_deref()));
-    listed.await.map_err(broken)
+    aside(move || fleet.manifests(&rights, query.class.as_deref())).await
 }
 
 /// Removes a manifest that no agent has; the same for EFM's path.

@@ -10,16 +10,17 @@ use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
 use serde::{Deserialize, Serialize};
 
-use crate::asking::OperationFilter;
 use crate::fleet::Fleet;
+use crate::history::{OperationFilter, Place};
 use crate::http::audit::Details;
-use crate::http::management::{asked, need_class};
+use crate::http::management::{aside, asked, need_class};
 use crate::http::{Failure, body, json};
 use crate::limits;
 use crate::operation::OperationStatus;
+use crate::progress::{RequestFilter, RequestView};
 use crate::request::Target;
 use crate::rights::Rights;
-use crate::views::OperationView;
+use crate::views::OperationsPage;
 
 /// The routes of operations.
 pub fn routes(fleet: Arc<Fleet>) -> Router {
@@ -30,6 +31,8 @@ pub fn routes(fleet: Arc<Fleet>) -> Router {
         .route("/api/v1/operations/{id}", get(operation))
         .route("/api/v1/operations/{id}/result", get(result))
         .route("/api/v1/operations/{id}/cancel", post(cancel))
+        .route("/api/v1/requests", get(requests))
+        .route("/api/v1/requests/{id}", get(request_of).patch(pace))
         .route("/api/v1/requests/{id}/cancel", post(cancel_request))
         .with_state(fleet)
 }
@@ -41,12 +44,26 @@ struct OperationsQuery {
     class: Option<String>,
     state: Option<String>,
     request: Option<String>,
+    after: Option<String>,
     limit: Option<usize>,
 }
 
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RequestsQuery {
+    class: Option<String>,
+    limit: Option<usize>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Pace {
+    at_once: u32,
+}
+
 #[derive(Serialize)]
-struct Operations {
-    operations: Vec<OperationView>,
+struct Requests {
+    requests: Vec<RequestView>,
 }
 
 #[derive(Serialize)]
@@ -106,11 +123,19 @@ async fn operations(
         class: query.class,
         state: query.state,
         request: query.request,
+        after: query.after.as_deref().map(Place::read).transpose()?,
         limit: query.limit.unwrap_or(limits::PAGE_ITEMS_DEFAULT),
         rights,
     };
-    let operations = fleet.operations(&filter)?;
-    json(StatusCode::OK, &Operations { operations })
+    json(StatusCode::OK, &listed(fleet, filter).await?)
+}
+
+/// A page of operations; the same for EFM's path.
+pub(super) async fn listed(
+    fleet: Arc<Fleet>,
+    filter: OperationFilter,
+) -> Result<OperationsPage, Failure> {
+    Ok(aside(move || fleet.operations(&filter)).await??)
 }
 
 async fn operation(
@@ -140,6 +165,42 @@ async fn cancel(
     Path(id): Path<String>,
 ) -> Result<Response, Failure> {
     json(StatusCode::OK, &fleet.cancel(&id).await?)
+}
+
+async fn requests(
+    State(fleet): State<Arc<Fleet>>,
+    rights: Rights,
+    query: Result<Query<RequestsQuery>, QueryRejection>,
+) -> Result<Response, Failure> {
+    let query = asked(query)?;
+    need_class(&rights, query.class.as_deref())?;
+    let filter = RequestFilter {
+        class: query.class,
+        limit: query.limit.unwrap_or(limits::PAGE_ITEMS_DEFAULT),
+        rights,
+    };
+    let requests = aside(move || fleet.requests(&filter)).await?;
+    json(StatusCode::OK, &Requests { requests })
+}
+
+async fn request_of(
+    State(fleet): State<Arc<Fleet>>,
+    Path(id): Path<String>,
+) -> Result<Response, Failure> {
+    json(StatusCode::OK, &fleet.request(&id).await?)
+}
+
+async fn pace(
+    State(fleet): State<Arc<Fleet>>,
+    Path(id): Path<String>,
+    request: Request,
+) -> Result<Response, Failure> {
+    let taken = body::take(request).await?;
+    let wanted: Pace = taken.json()?;
+    json(
+        StatusCode::OK,
+        &fleet.pace_request(&id, wanted.at_once).await?,
+    )
 }
 
 async fn cancel_request(

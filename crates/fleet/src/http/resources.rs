@@ -70,6 +70,8 @@ struct Assignment {
     assign: Vec<String>,
     #[serde(default)]
     unassign: Vec<String>,
+    #[serde(default)]
+    at_once: Option<u32>,
 }
 
 #[derive(Serialize)]
@@ -169,7 +171,7 @@ async fn assign(
         fleet.check_resource_seen(&rights, id)?;
     }
     let assigned = fleet
-        .assign_resources(&name, &wanted.assign, &wanted.unassign)
+        .assign_resources(&name, &wanted.assign, &wanted.unassign, wanted.at_once)
         .await?;
     json(StatusCode::OK, &assigned)
 }

@@ -12,6 +12,7 @@ use base::HumanDuration;
 use serde::{Deserialize, Serialize};
 
 use crate::fleet::Fleet;
+use crate::http::management::aside;
 use crate::http::{Failure, body, json};
 use crate::limits;
 use crate::rollout::{Plan, RolloutView, Wish};
@@ -44,7 +45,7 @@ async fn list(
     State(fleet): State<Arc<Fleet>>,
     Path(name): Path<String>,
 ) -> Result<Response, Failure> {
-    let rollouts = fleet.rollouts(&name)?;
+    let rollouts = aside(move || fleet.rollouts(&name)).await??;
     json(StatusCode::OK, &Rollouts { rollouts })
 }
 
@@ -72,7 +73,7 @@ async fn begin(
 }
 
 async fn one(State(fleet): State<Arc<Fleet>>, Path(id): Path<String>) -> Result<Response, Failure> {
-    json(StatusCode::OK, &fleet.rollout(&id)?)
+    json(StatusCode::OK, &aside(move || fleet.rollout(&id)).await??)
 }
 
 async fn steer(

@@ -65,7 +65,7 @@ impl Registry {
             self.tell(event);
         }
         self.mark(&owner);
-        self.refresh_active(&owner);
+        self.follow_operations(&owner);
         let result = match effect {
             AckEffect::Decided => AckResult::Decided,
             AckEffect::Late => AckResult::Late,

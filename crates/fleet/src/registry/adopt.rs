@@ -42,6 +42,8 @@ pub struct News {
     pub removed: Vec<Arc<str>>,
     /// Roll-outs that were removed.
     pub removed_rollouts: Vec<Arc<str>>,
+    /// Requests of which how many agents may be at them changed.
+    pub requests: Vec<Arc<str>>,
     /// Classes that were removed; what came after that is among the others.
     pub removed_classes: Vec<Arc<str>>,
 }
@@ -59,6 +61,38 @@ pub struct ClassRow {
     pub flow: Option<Arc<str>>,
     /// The roll-out that decides which of its agents get which flow.
     pub rollout: Option<Arc<str>>,
+}
+
+impl News {
+    /// The same in pieces, each as much as one lock of the registry should last for: first what is about
+    /// all, then agents, then their operations, then when they called.
+    pub fn pieces(mut self) -> impl Iterator<Item = News> {
+        let agents = std::mem::take(&mut self.agents);
+        let operations = std::mem::take(&mut self.operations);
+        let sightings = std::mem::take(&mut self.sightings);
+        let agents = chunks(agents).map(|agents| News {
+            agents,
+            ..News::default()
+        });
+        let operations = chunks(operations).map(|operations| News {
+            operations,
+            ..News::default()
+        });
+        let sightings = chunks(sightings).map(|sightings| News {
+            sightings,
+            ..News::default()
+        });
+        let first = std::iter::once(self);
+        first.chain(agents).chain(operations).chain(sightings)
+    }
+}
+
+fn chunks<T>(items: Vec<T>) -> impl Iterator<Item = Vec<T>> {
+    let mut items = items.into_iter();
+    std::iter::from_fn(move || {
+        let chunk: Vec<T> = items.by_ref().take(limits::LOOKED_AT_ONCE).collect();
+        (!chunk.is_empty()).then_some(chunk)
+    })
 }
 
 impl Registry {
@@ -147,20 +181,24 @@ impl Registry {
                 continue;
             };
             if let Some(agent) = self.agents.get_mut(&owner) {
+                let refused = agent.operations.iter_mut().filter(|op| op.id == *id);
+                refused.for_each(|operation| self.places.leave(operation));
                 agent.operations.retain(|operation| operation.id != *id);
             }
             self.dirty_operations.remove(id);
             self.describing
                 .retain(|_, (_, describing)| describing != id);
-            self.refresh_active(&owner);
+            self.follow_operations(&owner);
         }
     }
 
     /// Forgets an agent with all that belongs to it.
     pub fn remove(&mut self, id: &str) -> bool {
-        let Some(agent) = self.agents.remove(id) else {
+        let Some(mut agent) = self.agents.remove(id) else {
             return false;
         };
+        let operations = agent.operations.iter_mut();
+        operations.for_each(|operation| self.places.leave(operation));
         self.due.leave(agent.place);
         if let Some(class) = &agent.class {
             self.unfile(id, class);
@@ -272,7 +310,7 @@ impl Registry {
         self.rollouts.insert(rollout.id.clone(), rollout);
     }
 
-    fn adopt_operation(&mut self, owner: &Arc<str>, operation: FleetOperation) {
+    fn adopt_operation(&mut self, owner: &Arc<str>, mut operation: FleetOperation) {
         let Some(agent) = self.agents.get_mut(owner) else {
             return;
         };
@@ -285,9 +323,11 @@ impl Registry {
             Some(known) => known.join(&operation),
             None => {
                 self.owners.insert(id.clone(), owner.clone());
-                for removed in agent.add_operation(operation) {
-                    self.owners.remove(&removed);
-                    self.dirty_operations.remove(&removed);
+                operation.counted = false;
+                for mut removed in agent.add_operation(operation) {
+                    self.places.leave(&mut removed);
+                    self.owners.remove(&removed.id);
+                    self.dirty_operations.remove(&removed.id);
                 }
             }
         }
@@ -300,6 +340,6 @@ impl Registry {
                 self.describing.entry(about).or_insert((owner.clone(), id));
             }
         }
-        self.refresh_active(&owner);
+        self.follow_operations(&owner);
     }
 }

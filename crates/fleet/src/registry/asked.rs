@@ -18,27 +18,29 @@ use crate::request::Request;
 use crate::shape::{self, Place, Wanted};
 
 impl Registry {
-    /// The agents of a class, by name.
-    pub fn agents_of(&self, class: &str) -> Vec<Arc<str>> {
-        let of_class = self.by_class.get(class).into_iter();
-        of_class.flatten().cloned().collect()
+    /// Whether a request may come without that old ones go.
+    pub fn has_room_for_request(&self) -> bool {
+        self.requests.len() < limits::REQUESTS_MAX
     }
 
-    /// Makes room for a request; tells which old ones go: the oldest of those that no open operation
-    /// needs. Operations that are over lose the arguments that they were asked with.
+    /// Makes room for a request; tells which old ones go: the oldest of those that are not `needed`,
+    /// since they have no open operations. Operations that are over lose the arguments that they were
+    /// asked with.
     ///
     /// # Errors
     /// [`FleetError::Full`] when all requests still have open operations, or are of the last minute.
-    pub fn room_for_request(&mut self, now: UnixMillis) -> Result<Vec<Arc<str>>, FleetError> {
-        if self.requests.len() < limits::REQUESTS_MAX {
+    pub fn room_for_request(
+        &mut self,
+        now: UnixMillis,
+        needed: &HashSet<Arc<str>>,
+    ) -> Result<Vec<Arc<str>>, FleetError> {
+        if self.has_room_for_request() {
             return Ok(Vec::new());
         }
-        let operations = self.agents.values().flat_map(|agent| &agent.operations);
-        let open = operations.filter(|op| op.is_open());
-        let needed: HashSet<&str> = open.filter_map(|op| op.request.as_deref()).collect();
-        // The operations of a new one may still have to be made, here or at another node.
+        // The operations of a new one may still have to be made, here or at another node; those of one
+        // that was asked while `needed` was looked for, too.
         let is_free = |request: &&Arc<Request>| {
-            !needed.contains(&*request.id) && now.since(request.created) >= NEW
+            !needed.contains(&request.id) && now.since(request.created) >= NEW
         };
         let mut free: Vec<&Arc<Request>> = self.requests.values().filter(is_free).collect();
         free.sort_by_key(|request| request.created);
@@ -168,7 +170,7 @@ impl Registry {
         let operation_id = operation.id.clone();
         self.add(&owner, operation);
         self.mark(&owner);
-        self.refresh_active(&owner);
+        self.follow_operations(&owner);
         Ok((operation_id, self.generation))
     }
 
@@ -177,15 +179,6 @@ impl Registry {
         let agent = self.agents.get(self.owners.get(id)?)?;
         let operation = agent.operations.iter().find(|op| &*op.id == id)?;
         Some((agent, operation))
-    }
-
-    /// The operations of a request that are known.
-    pub fn operations_of_request(&self, request: &str) -> Vec<Arc<str>> {
-        let operations = self.agents.values().flat_map(|agent| &agent.operations);
-        operations
-            .filter(|op| op.request.as_deref() == Some(request))
-            .map(|op| op.id.clone())
-            .collect()
     }
 
     /// Gives an operation up; durable with the generation that this returns.
@@ -231,7 +224,7 @@ impl Registry {
             .retain(|_, (_, describing)| &**describing != id);
         self.dirty_operations.insert(Arc::from(id));
         self.mark(owner);
-        self.refresh_active(owner);
+        self.follow_operations(owner);
     }
 }
 

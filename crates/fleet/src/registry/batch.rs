@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use base::UnixMillis;
 
-use super::{Registry, SeenManifest};
+use super::{PlaceClaim, Registry, SeenManifest};
 use crate::agent::Agent;
 use crate::events::Event;
 use crate::manifest::{Mark, NewManifest};
@@ -24,6 +24,7 @@ pub struct Batch {
     pub manifests: Vec<NewManifest>,
     pub sightings: Vec<Sighting>,
     pub claims: Vec<Claim>,
+    pub place_claims: Vec<PlaceClaim>,
     pub events: Vec<Event>,
     pub seen: Vec<(Arc<str>, SeenManifest)>,
 }
@@ -58,6 +59,7 @@ impl Registry {
             removed_operations: std::mem::take(&mut self.removed_operations),
             manifests: std::mem::take(&mut self.new_manifests),
             claims: std::mem::take(&mut self.claims),
+            place_claims: std::mem::take(&mut self.place_claims),
             events: std::mem::take(&mut self.events),
             seen: std::mem::take(&mut self.seen),
             ..Batch::default()
@@ -101,6 +103,7 @@ impl Registry {
         self.removed_operations.extend(batch.removed_operations);
         self.new_manifests.splice(0..0, batch.manifests);
         self.claims.splice(0..0, batch.claims);
+        self.place_claims.splice(0..0, batch.place_claims);
         self.seen.splice(0..0, batch.seen);
         batch.events.into_iter().for_each(|event| self.tell(event));
         self.put_sightings_back(batch.sightings);
@@ -143,7 +146,7 @@ impl Batch {
             } else {
                 other.agents = std::mem::take(&mut self.agents);
                 other.operations = std::mem::take(&mut self.operations);
-                other.claims = std::mem::take(&mut self.claims);
+                self.move_claims(&mut other);
             }
             return (self, Some(other));
         }
@@ -158,24 +161,29 @@ impl Batch {
                 .into_iter()
                 .partition(|(agent, _)| moved.contains(agent));
             (other.operations, self.operations) = (moves, stays);
-            let moved: HashSet<Arc<str>> = other
-                .operations
-                .iter()
-                .map(|(_, op)| op.id.clone())
-                .collect();
-            let (moves, stays) = std::mem::take(&mut self.claims)
-                .into_iter()
-                .partition(|claim| moved.contains(&claim.operation));
-            (other.claims, self.claims) = (moves, stays);
         } else if !self.agents.is_empty() && !self.operations.is_empty() {
             other.operations = std::mem::take(&mut self.operations);
-            other.claims = std::mem::take(&mut self.claims);
         } else if self.operations.len() > 1 {
             other.operations = self.operations.split_off(self.operations.len() / 2);
         } else {
             return (self, None);
         }
+        self.move_claims(&mut other);
         (self, Some(other))
+    }
+
+    /// Moves the claims of operations that moved to another batch.
+    fn move_claims(&mut self, other: &mut Batch) {
+        let moved = other.operations.iter().map(|(_, op)| op.id.clone());
+        let moved: HashSet<Arc<str>> = moved.collect();
+        let (moves, stays) = std::mem::take(&mut self.claims)
+            .into_iter()
+            .partition(|claim| moved.contains(&claim.operation));
+        (other.claims, self.claims) = (moves, stays);
+        let (moves, stays) = std::mem::take(&mut self.place_claims)
+            .into_iter()
+            .partition(|claim| moved.contains(&claim.before.id));
+        (other.place_claims, self.place_claims) = (moves, stays);
     }
 
     /// What it is about, for a line of the trace.

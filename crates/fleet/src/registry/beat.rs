@@ -7,13 +7,15 @@ use std::sync::Arc;
 use base::UnixMillis;
 use c2::Glance;
 
+use super::places::Bounds;
 use super::{Registry, resourced};
 use crate::agent::{Agent, Told};
 use crate::expiry::ShownCertificate;
 use crate::kept::Kept;
 use crate::limits;
 use crate::manifest::{Mark, is_hash};
-use crate::operation::{OperationStatus, Policy};
+use crate::operation::{FleetOperation, OperationStatus, Policy};
+use crate::resource::ResourceSet;
 
 /// Whose heartbeat it was.
 #[derive(Debug)]
@@ -40,11 +42,20 @@ impl Registry {
         if !agent.says_again(glance, shown, now)
             || now.since(agent.row_seen) >= limits::ROW_SEEN_AGE
             || !agent.last.as_deref().is_none_or(covers)
-            || !agent
-                .operations
-                .iter()
-                .all(|operation| is_over(operation.status))
         {
+            return None;
+        }
+        let bounds = Bounds {
+            requests: &self.requests,
+            sets: &self.resource_sets,
+        };
+        let places = &self.places;
+        let waits = |operation: &FleetOperation| {
+            let is_ready = operation.status == OperationStatus::Queued && operation.stored;
+            is_ready && places.are_full_for(operation, bounds.of(agent.class.as_ref(), operation))
+        };
+        let mut operations = agent.operations.iter();
+        if !operations.all(|operation| is_over(agent, operation) || waits(operation)) {
             return None;
         }
         if !self.manifests.contains_key(agent.manifest.as_ref()?) {
@@ -56,8 +67,12 @@ impl Registry {
                 .get(class)
                 .and_then(|class| class.wanted(&agent.id));
             let resources = self.resource_sets.get(class);
+            let is_at_its_turn = |set: &ResourceSet| {
+                let mut of_set = agent.operations.iter().filter(|op| op.is_active());
+                !of_set.any(|op| op.goal.as_ref() == Some(&set.digest))
+            };
             if desired.is_some_and(|desired| agent.flow.as_ref() != Some(&desired))
-                || resources.is_some_and(|set| !resourced::has(agent, set))
+                || resources.is_some_and(|set| !resourced::has(agent, set) && is_at_its_turn(set))
             {
                 return None;
             }
@@ -129,10 +144,19 @@ fn says(known: &Option<String>, told: Option<&str>) -> bool {
     told.is_none_or(|told| told.is_empty() || known.as_deref() == Some(told))
 }
 
-/// Whether nothing comes of an operation any more but by the agent's answer.
-fn is_over(status: OperationStatus) -> bool {
-    matches!(
-        status,
-        OperationStatus::Done | OperationStatus::Failed | OperationStatus::Cancelled
-    )
+/// Whether nothing comes of an operation any more but by the agent's answer. What timed out may still be
+/// seen to be done: its flow runs, its resources are there.
+fn is_over(agent: &Agent, operation: &FleetOperation) -> bool {
+    match operation.status {
+        OperationStatus::Done | OperationStatus::Failed | OperationStatus::Cancelled => true,
+        OperationStatus::TimedOut => {
+            let runs = operation.flow.is_some() && operation.flow == agent.flow;
+            let has = match (&agent.resources, &operation.goal) {
+                (Told::Hash(hash), Some(goal)) => hash == goal,
+                _ => false,
+            };
+            !runs && !has
+        }
+        OperationStatus::Queued | OperationStatus::Deployed => false,
+    }
 }

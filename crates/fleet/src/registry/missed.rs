@@ -27,6 +27,10 @@ impl Registry {
         let (changed, next) = self.due.changed(from, limits::DUE_LOOKED_AT_ONCE, now);
         let mut told = 0;
         for (id, is_missing) in changed {
+            if !self.has_room_for_many_events() {
+                // A whole site went away. The next look, a second later, finds the others.
+                return Looked { next: None, told };
+            }
             let Some(agent) = self.agents.get(&id) else {
                 continue;
             };
@@ -139,6 +143,28 @@ mod tests {
         });
         assert!(look(&mut registry, 93).is_empty());
         assert_eq!(look(&mut registry, 183), ["b agent-missing"]);
+    }
+
+    #[test]
+    fn when_a_whole_site_goes_away_each_agent_is_told_though_it_takes_several_looks() {
+        let count = limits::EVENTS_QUEUED_MAX + 10;
+        let ids: Vec<String> = (0..count).map(|n| format!("n{n}")).collect();
+        let ids: Vec<&str> = ids.iter().map(String::as_str).collect();
+        let mut registry = registry(&ids);
+        assert!(look(&mut registry, 1).is_empty(), "all are there");
+        let mut told = std::collections::BTreeSet::new();
+        for second in 91..94 {
+            let mut from = Some(0);
+            while let Some(at) = from {
+                from = registry
+                    .look_for_missed(at, UnixMillis(second * 1_000))
+                    .next;
+            }
+            let events = registry.take_batch().events;
+            assert!(events.len() <= limits::EVENTS_QUEUED_MAX / 2);
+            told.extend(events.into_iter().filter_map(|event| event.agent));
+        }
+        assert_eq!(told.len(), count);
     }
 
     #[test]

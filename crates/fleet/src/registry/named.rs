@@ -2,9 +2,11 @@
 //!
 //! An agent keeps the mark of the hash that its heartbeats say, and the key of the manifest that it
 //! stands for; its row has both. What other agents of the same hash have is found by [`Names`], which
-//! are made anew from agents at each start and are rid now and then of those that no agent says.
+//! are made anew from agents at each start and are rid now and then of those that no agent says: in
+//! rounds, of which each lock of the registry takes a piece.
 
 use std::collections::{HashMap, HashSet};
+use std::ops::Bound;
 use std::sync::Arc;
 
 use base::UnixMillis;
@@ -19,51 +21,127 @@ use crate::manifest::{self, Brought, Known, Mark};
 /// The manifests' keys by the marks of agents' hashes: some 16 bytes each.
 #[derive(Debug, Default)]
 pub struct Names {
-    by_mark: HashMap<Mark, u32>,
-    keys: Vec<Arc<str>>,
+    /// By the mark, in parts that are looked through one by one.
+    parts: Vec<HashMap<Mark, Name>>,
+    count: usize,
+    keys: Vec<Key>,
     places: HashMap<Arc<str>, u32>,
+    /// Places of keys that no hash leads to.
+    free: Vec<u32>,
+    round: u32,
+}
+
+/// What a hash stands for.
+#[derive(Debug)]
+struct Name {
+    /// The key's place.
+    place: u32,
+    /// The last round in which an agent said it.
+    round: u32,
+}
+
+/// A manifest's key, and how many hashes lead to it.
+#[derive(Debug)]
+struct Key {
+    key: Arc<str>,
+    names: u32,
 }
 
 impl Names {
-    /// The key of the manifest that a hash stands for.
+    /// The key of the manifest that a hash stands for; it may be of one that is kept no more.
     pub fn get(&self, mark: Mark) -> Option<&Arc<str>> {
-        self.keys.get(*self.by_mark.get(&mark)? as usize)
+        let name = self.parts.get(part_of(mark))?.get(&mark)?;
+        Some(&self.keys.get(name.place as usize)?.key)
     }
 
     /// How many hashes are known.
     pub fn len(&self) -> usize {
-        self.by_mark.len()
+        self.count
     }
 
     /// Notes what a hash stands for, unless there are `max` already: agents know it of themselves.
     fn enter(&mut self, mark: Mark, key: &Arc<str>, max: usize) {
-        if self.by_mark.len() >= max && !self.by_mark.contains_key(&mark) {
+        if self.parts.is_empty() {
+            self.parts.resize_with(PARTS, HashMap::new);
+        }
+        let part = part_of(mark);
+        if self.count >= max && !self.parts[part].contains_key(&mark) {
             return;
         }
-        let place = match self.places.get(key) {
-            Some(place) => *place,
-            None => {
-                // Fewer than agents, which are far fewer than 2^32.
-                let place = u32::try_from(self.keys.len()).unwrap_or(u32::MAX);
-                self.keys.push(key.clone());
-                self.places.insert(key.clone(), place);
-                place
-            }
-        };
-        self.by_mark.insert(mark, place);
-    }
-
-    /// Forgets hashes that `is_used` does not know, and keys that none leads to.
-    fn sweep(&mut self, is_used: impl Fn(Mark, &str) -> bool) {
-        let before = std::mem::take(self);
-        for (mark, place) in &before.by_mark {
-            if let Some(key) = before.keys.get(*place as usize)
-                && is_used(*mark, key)
-            {
-                self.enter(*mark, key, usize::MAX);
-            }
+        let place = self.place_of(key);
+        self.keys[place as usize].names += 1;
+        let round = self.round;
+        match self.parts[part].insert(mark, Name { place, round }) {
+            Some(before) => self.leave(before.place),
+            None => self.count += 1,
         }
     }
+
+    fn place_of(&mut self, key: &Arc<str>) -> u32 {
+        if let Some(place) = self.places.get(key) {
+            return *place;
+        }
+        let named = Key {
+            key: key.clone(),
+            names: 0,
+        };
+        let place = match self.free.pop() {
+            Some(place) => {
+                self.keys[place as usize] = named;
+                place
+            }
+            None => {
+                self.keys.push(named);
+                // Fewer than agents, which are far fewer than 2^32.
+                u32::try_from(self.keys.len() - 1).unwrap_or(u32::MAX)
+            }
+        };
+        self.places.insert(key.clone(), place);
+        place
+    }
+
+    /// Takes a hash from those that lead to a key, which goes with the last one.
+    fn leave(&mut self, place: u32) {
+        let named = &mut self.keys[place as usize];
+        named.names -= 1;
+        if named.names == 0 {
+            self.places.remove(&named.key);
+            named.key = Arc::default();
+            self.free.push(place);
+        }
+    }
+
+    /// Notes that an agent says this hash.
+    fn say(&mut self, mark: Mark) {
+        let part = self.parts.get_mut(part_of(mark));
+        if let Some(name) = part.and_then(|part| part.get_mut(&mark)) {
+            name.round = self.round;
+        }
+    }
+
+    /// Forgets hashes of one part that no agent said in this round, but for those that are a key's own,
+    /// and those whose key `is_kept` does not know.
+    fn sweep(&mut self, part: usize, is_kept: impl Fn(&str) -> bool) {
+        let Some(names) = self.parts.get_mut(part) else {
+            return;
+        };
+        let mut left = Vec::new();
+        let (keys, round) = (&self.keys, self.round);
+        names.retain(|_, name| {
+            let key = &*keys[name.place as usize].key;
+            let stays = is_kept(key) && (name.round == round || manifest::is_former(key));
+            if !stays {
+                left.push(name.place);
+            }
+            stays
+        });
+        self.count -= left.len();
+        left.into_iter().for_each(|place| self.leave(place));
+    }
+}
+
+fn part_of(mark: Mark) -> usize {
+    mark.number().cast_unsigned() as usize % PARTS
 }
 
 impl Registry {
@@ -126,11 +204,32 @@ impl Registry {
         self.names.len() >= self.names_max() - limits::NAMES_SPARE / 2
     }
 
-    /// Forgets hashes that are not among those that agents say.
-    pub fn sweep_names(&mut self, said: &HashSet<Mark>) {
-        let is_kept = |key: &str| self.manifests.contains_key(key);
-        self.names
-            .sweep(|mark, key| is_kept(key) && (said.contains(&mark) || manifest::is_former(key)));
+    /// Begins a round in which hashes that no agent says are forgotten.
+    pub fn begin_round_of_names(&mut self) {
+        self.names.round = self.names.round.wrapping_add(1);
+    }
+
+    /// Notes what agents after this one say, as many as one lock should last for; tells after whom to
+    /// go on.
+    pub fn note_names_said(&mut self, after: Option<&str>) -> Option<Arc<str>> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let agents = self.agents.range::<str, _>((start, Bound::Unbounded));
+        let (mut looked_at, mut last) = (0, None);
+        for (id, agent) in agents.take(limits::LOOKED_AT_ONCE) {
+            if let Some(mark) = agent.mark {
+                self.names.say(mark);
+            }
+            looked_at += 1;
+            last = Some(id);
+        }
+        last.filter(|_| looked_at == limits::LOOKED_AT_ONCE)
+            .cloned()
+    }
+
+    /// Forgets hashes of one of [`PARTS`] parts that no agent said in this round.
+    pub fn sweep_names(&mut self, part: usize) {
+        let manifests = &self.manifests;
+        self.names.sweep(part, |key| manifests.contains_key(key));
     }
 
     /// Takes a manifest over that is stored.
@@ -142,7 +241,7 @@ impl Registry {
     }
 
     /// Forgets manifests that the database has no more. Agents that came to have them meanwhile are
-    /// asked for them again.
+    /// asked for them again. What hashes stood for them goes with the next round.
     pub fn forget_manifests(&mut self, keys: &[Arc<str>]) {
         let gone: HashSet<&Arc<str>> = keys.iter().collect();
         let is_new: HashSet<Arc<str>> = self.new_manifests.iter().map(|m| m.key.clone()).collect();
@@ -152,8 +251,6 @@ impl Registry {
             class.seen.retain(|seen| !is_gone(&seen.hash));
         }
         self.seen.retain(|(_, seen)| !is_gone(&seen.hash));
-        let manifests = &self.manifests;
-        self.names.sweep(|_, key| manifests.contains_key(key));
     }
 
     /// The manifests that a class needs: those by its rules, and the one that it is held to.
@@ -235,3 +332,7 @@ impl Agent {
         is_new && given.any(|op| op.flow.as_deref() == told)
     }
 }
+
+/// Parts of the hashes: of two million agents' each has some thousands, a fraction of a millisecond's
+/// work.
+pub const PARTS: usize = 1_024;

@@ -1,12 +1,14 @@
 //! What agents should do: operations are made, handed out, and timed out.
 
+use std::ops::Bound;
 use std::sync::Arc;
 
 use base::UnixMillis;
 use c2::{AgentManifest, Operand, OperationKind};
 use uuid::Uuid;
 
-use super::{Claim, Registry, join};
+use super::places::Bounds;
+use super::{Claim, PlaceClaim, Registry, join};
 use crate::agent::FlowNeed;
 use crate::capability::Profile;
 use crate::events::Event;
@@ -33,6 +35,18 @@ pub struct Handout {
     pub head: Option<Arc<AgentManifest>>,
     /// Whether it may be handed out again; what may not has to be durable as handed out first.
     pub repeats: bool,
+    /// Whether it takes one of a few places: then it has to be durable first, too, since another node
+    /// may have given the last one away.
+    pub takes_place: bool,
+}
+
+/// What a look for time-outs came to.
+#[derive(Debug)]
+pub struct Swept {
+    /// Operations that timed out.
+    pub expired: usize,
+    /// The agent to go on after; none: all were looked at.
+    pub next: Option<Arc<str>>,
 }
 
 impl Registry {
@@ -121,7 +135,7 @@ impl Registry {
         if created || settled {
             self.mark(id);
         }
-        self.refresh_active(id);
+        self.follow_operations(id);
         created || waits
     }
 
@@ -146,11 +160,31 @@ impl Registry {
             .as_ref()
             .and_then(|class| self.classes.get(class));
         let desired = class.and_then(|class| class.wanted(&agent.id));
+        let bounds = Bounds {
+            requests: &self.requests,
+            sets: &self.resource_sets,
+        };
         let mut handouts = Vec::new();
-        for operation in &mut agent.operations {
+        for operation in agent.operations.iter_mut().filter(|op| op.is_open()) {
+            let at_once = bounds.of(agent.class.as_ref(), operation);
+            if self.places.are_full_for(operation, at_once) {
+                continue;
+            }
             // What timed out is sent again only while it is still what the class wants.
             let wanted = operation.flow.is_none() || operation.flow == desired;
+            let group = operation.group().filter(|_| at_once > 0);
+            let group = group.filter(|_| !operation.counted);
+            let before = group.is_some().then(|| operation.clone());
             if wanted && operation.hand_out(now, policy) {
+                self.places.follow(operation);
+                if let (Some(group), Some(before)) = (&group, before) {
+                    self.place_claims.push(PlaceClaim {
+                        group: group.clone(),
+                        at_once,
+                        agent: agent.id.clone(),
+                        before,
+                    });
+                }
                 let asked = operation.request.as_ref();
                 let asked = asked.and_then(|id| self.requests.get(id)).cloned();
                 handouts.push(Handout {
@@ -165,6 +199,7 @@ impl Registry {
                         .filter(|_| operation.kind == OperationKind::Sync),
                     head: head.clone(),
                     repeats: operation.repeats(),
+                    takes_place: group.is_some(),
                 });
                 self.dirty_operations.insert(operation.id.clone());
             }
@@ -172,37 +207,49 @@ impl Registry {
         if !handouts.is_empty() {
             let id = agent.id.clone();
             self.mark(&id);
-            self.active.insert(id);
+            self.follow_operations(&id);
         }
         (handouts, self.generation)
     }
 
-    /// Times out what waited too long; returns how many.
-    pub fn sweep(&mut self, now: UnixMillis, policy: &Policy) -> usize {
+    /// Times out what waited too long, of agents with operations under way after this one; as many as
+    /// one lock should last for.
+    pub fn sweep(&mut self, after: Option<&str>, now: UnixMillis, policy: &Policy) -> Swept {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let of_piece = self.active.range::<str, _>((start, Bound::Unbounded));
         let (mut expired, mut failed) = (Vec::new(), Vec::new());
-        for id in &self.active {
+        let (mut looked_at, mut last) = (0, None);
+        for id in of_piece.take(limits::LOOKED_AT_ONCE) {
+            looked_at += 1;
+            last = Some(id.clone());
             let Some(agent) = self.agents.get_mut(id) else {
                 continue;
             };
             let patience = self.config.patience(agent);
             for operation in &mut agent.operations {
-                if operation.expire(now, policy, patience) {
+                if operation.expire(now, policy, patience, agent.last_seen) {
                     if operation.is_hopeless(policy) {
                         failed.push(Event::failed(id, agent.class.clone(), operation, now));
                     }
-                    expired.push((id.clone(), operation.id.clone()));
+                    let describes = operation.kind == OperationKind::Describe;
+                    expired.push((id.clone(), operation.id.clone(), describes));
                 }
             }
         }
         failed.into_iter().for_each(|event| self.tell(event));
-        for (agent, operation) in &expired {
-            self.describing
-                .retain(|_, (_, describing)| describing != operation);
+        for (agent, operation, describes) in &expired {
+            if *describes {
+                self.describing
+                    .retain(|_, (_, describing)| describing != operation);
+            }
             self.dirty_operations.insert(operation.clone());
             self.mark(agent);
-            self.refresh_active(agent);
+            self.follow_operations(agent);
         }
-        expired.len()
+        Swept {
+            expired: expired.len(),
+            next: last.filter(|_| looked_at == limits::LOOKED_AT_ONCE),
+        }
     }
 
     /// Gives the agent an operation; the bound may push old ones out.
@@ -212,10 +259,11 @@ impl Registry {
         };
         self.dirty_operations.insert(operation.id.clone());
         self.owners.insert(operation.id.clone(), id.clone());
-        for removed in agent.add_operation(operation) {
-            self.owners.remove(&removed);
-            self.dirty_operations.remove(&removed);
-            self.removed_operations.push(removed);
+        for mut removed in agent.add_operation(operation) {
+            self.places.leave(&mut removed);
+            self.owners.remove(&removed.id);
+            self.dirty_operations.remove(&removed.id);
+            self.removed_operations.push(removed.id);
         }
     }
 }

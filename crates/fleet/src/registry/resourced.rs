@@ -26,6 +26,14 @@ pub enum ResourceState {
 }
 
 impl ResourceState {
+    /// All of them.
+    pub const ALL: [ResourceState; 4] = [
+        ResourceState::None,
+        ResourceState::Pending,
+        ResourceState::Synced,
+        ResourceState::Failed,
+    ];
+
     /// The word in the API.
     pub fn as_str(self) -> &'static str {
         match self {

@@ -61,6 +61,8 @@ pub struct ResourceSet {
     pub digest: Arc<str>,
     /// By id.
     pub items: Vec<Arc<Resource>>,
+    /// How many agents may fetch them at the same time; 0: all.
+    pub at_once: u32,
 }
 
 /// What an operator says of a file to be uploaded.
@@ -100,7 +102,7 @@ impl NewResource {
 
 impl ResourceSet {
     /// The set of these.
-    pub fn of(mut items: Vec<Arc<Resource>>) -> ResourceSet {
+    pub fn of(mut items: Vec<Arc<Resource>>, at_once: u32) -> ResourceSet {
         items.sort_by(|a, b| a.id.cmp(&b.id));
         let mut digest = Sha256::new();
         for item in &items {
@@ -111,6 +113,7 @@ impl ResourceSet {
         ResourceSet {
             digest: Arc::from(hex(&digest.finalize())),
             items,
+            at_once,
         }
     }
 }
@@ -198,7 +201,7 @@ mod tests {
                 created: UnixMillis(0),
             })
         };
-        let set = |ids: &[&str]| ResourceSet::of(ids.iter().map(|id| item(id)).collect()).digest;
+        let set = |ids: &[&str]| ResourceSet::of(ids.iter().map(|id| item(id)).collect(), 0).digest;
         assert_eq!(set(&["a", "b"]), set(&["b", "a"]));
         assert_ne!(set(&["a", "b"]), set(&["a"]));
         assert_ne!(set(&["ab"]), set(&["a", "b"]));

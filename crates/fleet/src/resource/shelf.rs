@@ -30,21 +30,26 @@ pub async fn read(tables: &Tables) -> Result<Shelf, FleetError> {
         let resource = resource(&row)?;
         resources.insert(resource.id.clone(), Arc::new(resource));
     }
-    let mut of_class: HashMap<String, Vec<Arc<Resource>>> = HashMap::new();
-    let select = ("SELECT class FROM resource_sets", vec![]);
+    let usual = limits::FETCHES_AT_ONCE_DEFAULT;
+    let mut of_class: HashMap<String, (Vec<Arc<Resource>>, u32)> = HashMap::new();
+    let select = ("SELECT class, at_once FROM resource_sets", vec![]);
     for row in tables.rows("read the classes' resources", select).await? {
-        of_class.insert(row.text("class")?, Vec::new());
+        // Nodes of former versions say nothing of it.
+        let at_once = u32::try_from(row.number("at_once")?).unwrap_or(usual);
+        of_class.insert(row.text("class")?, (Vec::new(), at_once));
     }
     let select = ("SELECT class, resource_id FROM class_resources", vec![]);
     for row in tables.rows("read the classes' resources", select).await? {
         if let Some(resource) = resources.get(row.text("resource_id")?.as_str()) {
-            let set = of_class.entry(row.text("class")?).or_default();
-            set.push(Arc::clone(resource));
+            let set = of_class.entry(row.text("class")?);
+            let (items, _) = set.or_insert_with(|| (Vec::new(), usual));
+            items.push(Arc::clone(resource));
         }
     }
-    let sets = of_class
-        .into_iter()
-        .map(|(class, items)| (Arc::from(class), Arc::new(ResourceSet::of(items))));
+    let sets = of_class.into_iter().map(|(class, (items, at_once))| {
+        let set = ResourceSet::of(items, at_once);
+        (Arc::from(class), Arc::new(set))
+    });
     Ok(Shelf {
         resources,
         sets: sets.collect(),
@@ -141,9 +146,26 @@ impl Fleet {
 
     /// All resources, by name.
     pub(crate) fn resources(&self) -> Vec<ResourceView> {
-        let registry = self.inner.registry.lock();
-        let all = registry.resources.values();
-        let mut views: Vec<_> = all.map(|resource| shown(&registry, resource)).collect();
+        let (all, sets) = {
+            let registry = self.inner.registry.lock();
+            let all: Vec<Arc<Resource>> = registry.resources.values().cloned().collect();
+            (all, registry.resource_sets.clone())
+        };
+        let mut classes: HashMap<&str, Vec<String>> = HashMap::new();
+        for (class, set) in &sets {
+            for item in &set.items {
+                classes
+                    .entry(&*item.id)
+                    .or_default()
+                    .push(class.to_string());
+            }
+        }
+        let view = |resource: Arc<Resource>| {
+            let mut classes = classes.remove(&*resource.id).unwrap_or_default();
+            classes.sort();
+            ResourceView { resource, classes }
+        };
+        let mut views: Vec<ResourceView> = all.into_iter().map(view).collect();
         views.sort_by(|a, b| {
             let key = |view: &ResourceView| (view.resource.name.clone(), view.resource.created.0);
             key(a).cmp(&key(b))
@@ -188,7 +210,8 @@ impl Fleet {
 
     /// Gives a class resources and takes some from it; durable when this returns, and what agents are
     /// told from their next heartbeat on. One that takes the place of another, in the same folder
-    /// under the same name, replaces it.
+    /// under the same name, replaces it. `at_once` says how many agents may fetch them at the same time,
+    /// 0 that all may; none leaves that as it is.
     ///
     /// # Errors
     /// [`FleetError::Unknown`], [`FleetError::BadField`], [`FleetError::Full`].
@@ -197,6 +220,7 @@ impl Fleet {
         class: &str,
         assign: &[String],
         unassign: &[String],
+        at_once: Option<u32>,
     ) -> Result<ClassResourcesView, FleetError> {
         let inner = &self.inner;
         let _one = inner.publishing.lock().await;
@@ -204,7 +228,9 @@ impl Fleet {
         let set = {
             let mut registry = inner.registry.lock();
             registry.class_or_new(class, now)?;
-            ResourceSet::of(changed(&registry, class, assign, unassign)?)
+            let known = registry.resource_sets.get(class).map(|set| set.at_once);
+            let at_once = at_once.or(known).unwrap_or(limits::FETCHES_AT_ONCE_DEFAULT);
+            ResourceSet::of(changed(&registry, class, assign, unassign)?, at_once)
         };
         inner.signals.change();
         let statements = statements(class, &set, now);
@@ -225,27 +251,29 @@ impl Fleet {
     /// # Errors
     /// [`FleetError::Unknown`].
     pub(crate) fn class_resources(&self, class: &str) -> Result<ClassResourcesView, FleetError> {
-        let registry = self.inner.registry.lock();
-        if !registry.classes.contains_key(class) {
-            return Err(unknown_class(class));
-        }
-        let set = registry.resource_sets.get(class);
+        let set = {
+            let registry = self.inner.registry.lock();
+            if !registry.classes.contains_key(class) {
+                return Err(unknown_class(class));
+            }
+            registry.resource_sets.get(class).cloned()
+        };
         let mut view = ClassResourcesView {
-            digest: set.map(|set| set.digest.clone()),
+            digest: set.as_ref().map(|set| set.digest.clone()),
+            at_once: set.as_ref().map(|set| set.at_once),
             resources: set.map(|set| set.items.clone()).unwrap_or_default(),
             agents_synced: 0,
             agents_pending: 0,
             agents_failed: 0,
         };
-        let agents = registry.agents.values();
-        for agent in agents.filter(|agent| agent.class.as_deref() == Some(class)) {
+        self.inner.each_agent_of(class, |registry, agent| {
             match registry.resource_state(agent) {
                 ResourceState::None => {}
                 ResourceState::Synced => view.agents_synced += 1,
                 ResourceState::Pending => view.agents_pending += 1,
                 ResourceState::Failed => view.agents_failed += 1,
             }
-        }
+        });
         Ok(view)
     }
 }
@@ -293,8 +321,13 @@ fn statements(class: &str, set: &ResourceSet, now: UnixMillis) -> Vec<Statement>
         remove("DELETE FROM class_resources WHERE class = ?"),
         remove("DELETE FROM resource_sets WHERE class = ?"),
         (
-            "INSERT INTO resource_sets (class, digest, changed_ms) VALUES (?, ?, ?)",
-            vec![class.into(), (&*set.digest).into(), now.0.into()],
+            "INSERT INTO resource_sets (class, digest, at_once, changed_ms) VALUES (?, ?, ?, ?)",
+            vec![
+                class.into(),
+                (&*set.digest).into(),
+                i64::from(set.at_once).into(),
+                now.0.into(),
+            ],
         ),
     ];
     for item in &set.items {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use sql::{Insert, Statement};
 
 use super::{
-    CLASS, CLASS_GONE, FLOW, MANIFEST, MANIFEST_GONE, REMOVED, ROLLOUT, ROLLOUT_GONE, Store,
-    classes, flows, in_list, resolution, rows,
+    CLASS, CLASS_GONE, FLOW, MANIFEST, MANIFEST_GONE, REMOVED, REQUEST, ROLLOUT, ROLLOUT_GONE,
+    Store, classes, flows, in_list, resolution, rows,
 };
 use crate::agent::Agent;
 use crate::error::FleetError;
@@ -68,6 +68,7 @@ impl Store {
             removed_rollouts: by_kind.remove(ROLLOUT_GONE).unwrap_or_default(),
             removed_classes: by_kind.remove(CLASS_GONE).unwrap_or_default(),
             removed_manifests: by_kind.remove(MANIFEST_GONE).unwrap_or_default(),
+            requests: by_kind.remove(REQUEST).unwrap_or_default(),
             ..News::default()
         };
         self.made_again(&mut news).await?;

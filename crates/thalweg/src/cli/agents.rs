@@ -27,6 +27,12 @@ pub enum Command {
         /// Only those whose flow is none, pending, deployed or failed.
         #[arg(long)]
         flow_state: Option<String>,
+        /// Only those whose resources are none, pending, synced or failed.
+        #[arg(long)]
+        resource_state: Option<String>,
+        /// Only those that have this manifest.
+        #[arg(long, value_name = "HASH")]
+        manifest: Option<String>,
         /// Only those whose identifier or host name holds this text.
         #[arg(long, value_name = "TEXT")]
         search: Option<String>,
@@ -54,7 +60,8 @@ pub enum Command {
         /// The agent's identifier.
         id: String,
     },
-    /// List the manifests that agents have, show one, or what is different between two.
+    /// List the manifests that agents have, show one, or what is different between two; remove one.
+    #[command(after_help = MANIFESTS_HELP)]
     Manifests {
         /// Only those of this class's agents.
         #[arg(long, conflicts_with = "hash")]
@@ -64,6 +71,9 @@ pub enum Command {
         /// The manifest to compare it with.
         #[arg(long, value_name = "HASH", requires = "hash")]
         against: Option<String>,
+        /// Remove it, which no agent has any more and no class is held to.
+        #[arg(long, requires = "hash", conflicts_with = "against")]
+        remove: bool,
     },
     /// List operations, newest first.
     Operations {
@@ -78,6 +88,23 @@ pub enum Command {
         /// Only those of this request.
         #[arg(long)]
         request: Option<String>,
+        /// At most so many; 10,000 come at once.
+        #[arg(long, default_value_t = 1_000)]
+        limit: u32,
+        /// Those after a page before, by what its JSON has as `next`.
+        #[arg(long, value_name = "NEXT")]
+        after: Option<String>,
+    },
+    /// List what was asked for, newest first, and how far it has come; show or pace one request.
+    Requests {
+        /// The request to show.
+        id: Option<String>,
+        /// Only those of this class.
+        #[arg(long, conflicts_with = "id")]
+        class: Option<String>,
+        /// From now on so many agents may be at it at the same time, 0 for all.
+        #[arg(long, value_name = "AGENTS", requires = "id")]
+        at_once: Option<u32>,
     },
     /// Ask an agent, or all agents of a class, for an operation.
     #[command(after_help = ASK_HELP)]
@@ -91,6 +118,10 @@ pub enum Command {
         /// An argument, such as file=model; a value in JSON is taken as such.
         #[arg(long = "arg", value_name = "NAME=VALUE")]
         args: Vec<String>,
+        /// How many agents of the class may be at it at the same time, 0 for all; by default few for
+        /// what is fetched, uploaded or described, and all for the rest.
+        #[arg(long, value_name = "AGENTS", conflicts_with = "agent")]
+        at_once: Option<u32>,
     },
     /// Give up an operation, or all that is under way of a request.
     Cancel {
@@ -146,6 +177,8 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             class,
             state,
             flow_state,
+            resource_state,
+            manifest,
             search,
         } => {
             let wanted = query([
@@ -153,6 +186,8 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
                 ("class", class),
                 ("state", state),
                 ("flow_state", flow_state),
+                ("resource_state", resource_state),
+                ("manifest", manifest),
                 ("search", search),
             ]);
             let path = format!("/api/v1/agents{wanted}");
@@ -201,28 +236,71 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             class,
             hash,
             against,
-        } => manifests(&client, class, hash, against).await?,
+            remove,
+        } => match hash {
+            Some(hash) if remove => {
+                let path = format!("/api/v1/manifests/{}", segment(&hash));
+                client.send(client.request(Method::DELETE, &path)).await?;
+            }
+            hash => manifests(&client, class, hash, against).await?,
+        },
         Command::Operations {
             id,
             class,
             state,
             request,
+            limit,
+            after,
         } => {
             let wanted = [
                 ("agent", id),
                 ("class", class),
                 ("state", state),
                 ("request", request),
+                ("limit", Some(limit.to_string())),
+                ("after", after),
             ];
             let path = format!("/api/v1/operations{}", query(wanted));
-            client.print_list(&client.get(&path).await?, "operations", &OPERATION_COLUMNS);
+            let answer = client.get(&path).await?;
+            client.print_list(&answer, "operations", &OPERATION_COLUMNS);
+            if let (false, Some(next)) = (client.wants_json(), answer["next"].as_str()) {
+                eprintln!("there are more: --after {next}");
+            }
         }
+        Command::Requests { id, class, at_once } => match (id, at_once) {
+            (Some(id), None) => {
+                let path = format!("/api/v1/requests/{}", segment(&id));
+                client.print_object(&client.get(&path).await?);
+            }
+            (Some(id), Some(at_once)) => {
+                let path = format!("/api/v1/requests/{}", segment(&id));
+                let request = client.request(Method::PATCH, &path);
+                let request = request.json(&json!({"at_once": at_once}));
+                client.print_object(&client.send(request).await?);
+            }
+            (None, _) => {
+                let path = format!("/api/v1/requests{}", query([("class", class)]));
+                client.print_list(&client.get(&path).await?, "requests", &REQUEST_COLUMNS);
+            }
+        },
         Command::Ask {
             target,
             operation,
             operand,
             args,
-        } => ask(&client, target, operation, operand, &args).await?,
+            at_once,
+        } => {
+            let mut wanted = json!({"operation": operation, "args": arguments(&args)?});
+            for (name, value) in [
+                ("operand", operand.map(Value::from)),
+                ("at_once", at_once.map(Value::from)),
+            ] {
+                if let Some(value) = value {
+                    wanted[name] = value;
+                }
+            }
+            ask(&client, target, &wanted).await?;
+        }
         Command::Cancel { id, request } => {
             let path = match (id, request) {
                 (Some(id), _) => format!("/api/v1/operations/{}/cancel", segment(&id)),
@@ -276,19 +354,17 @@ async fn manifests(
     Ok(())
 }
 
-async fn ask(
-    client: &Client,
-    target: Target,
-    operation: String,
-    operand: Option<String>,
-    args: &[String],
-) -> Result<(), Failure> {
+fn arguments(args: &[String]) -> Result<Map<String, Value>, Failure> {
     let mut given = Map::new();
     for arg in args {
         let (name, text) = pair(arg)?;
         let value = serde_json::from_str(text).unwrap_or_else(|_| Value::from(text));
         given.insert(name.to_owned(), value);
     }
+    Ok(given)
+}
+
+async fn ask(client: &Client, target: Target, wanted: &Value) -> Result<(), Failure> {
     let path = match (target.agent, target.class) {
         (Some(agent), _) => format!("/api/v1/agents/{}/operations", segment(&agent)),
         (None, class) => {
@@ -296,13 +372,8 @@ async fn ask(
             format!("/api/v1/classes/{}/operations", segment(&class))
         }
     };
-    let mut wanted = json!({"operation": operation, "args": given});
-    if let Some(operand) = operand {
-        wanted["operand"] = Value::from(operand);
-    }
-    let answer = client
-        .send(client.request(Method::POST, &path).json(&wanted))
-        .await?;
+    let request = client.request(Method::POST, &path).json(wanted);
+    let answer = client.send(request).await?;
     client.print_object(&answer);
     Ok(())
 }
@@ -316,13 +387,29 @@ const AGENT_COLUMNS: [(&str, &str); 6] = [
     ("FLOW STATE", "flow_state"),
 ];
 
-const OPERATION_COLUMNS: [(&str, &str); 6] = [
+const OPERATION_COLUMNS: [(&str, &str); 8] = [
     ("OPERATION", "id"),
+    ("AGENT", "agent_id"),
     ("KIND", "operation"),
     ("OPERAND", "operand"),
     ("STATE", "state"),
+    ("AT ONCE", "at_once"),
     ("UPDATED", "updated_ms"),
     ("DETAILS", "details"),
+];
+
+const REQUEST_COLUMNS: [(&str, &str); 11] = [
+    ("REQUEST", "id"),
+    ("CLASS", "class"),
+    ("AGENT", "agent_id"),
+    ("KIND", "operation"),
+    ("OPERAND", "operand"),
+    ("AT ONCE", "at_once"),
+    ("QUEUED", "queued"),
+    ("AT IT", "deployed"),
+    ("DONE", "done"),
+    ("FAILED", "failed"),
+    ("TIMED OUT", "timed_out"),
 ];
 
 const MANIFEST_COLUMNS: [(&str, &str); 4] = [
@@ -346,10 +433,18 @@ Examples:
   thalweg agents class edge-1 edge-2 --give edge
   thalweg agents class edge-1 --take-back";
 
+const MANIFESTS_HELP: &str = "\
+Examples:
+  thalweg agents manifests --class edge
+  thalweg agents manifests m1-5f0c… --against m1-77aa…
+  thalweg agents manifests m1-5f0c… --remove
+One that agents have, or that a class is held to, is not removed. What nobody has goes by itself.";
+
 const ASK_HELP: &str = "\
 Examples:
   thalweg agents ask --agent edge-1 TRANSFER debug
   thalweg agents ask --class edge STOP flow
+  thalweg agents ask --class edge --at-once 20 DESCRIBE configuration
   thalweg agents ask --class edge UPDATE properties --arg nifi.c2.agent.heartbeat.period=10000
   thalweg agents ask --agent edge-1 CLEAR connection --arg 'connections=[\"a/b\"]'
 An agent that cannot do it is refused at once, with the reason.";

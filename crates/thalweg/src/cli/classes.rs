@@ -35,6 +35,9 @@ pub enum Command {
         /// Takes the resource of this id from it.
         #[arg(long, value_name = "ID")]
         unassign: Vec<String>,
+        /// How many agents may fetch them at the same time, 0 for all; 100 while nobody says.
+        #[arg(long, value_name = "AGENTS")]
+        at_once: Option<u32>,
     },
     /// Show which manifest a class's flows are checked against, or change how it is found.
     Manifest {
@@ -79,12 +82,13 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             class,
             assign,
             unassign,
+            at_once,
         } => {
             let path = format!("/api/v1/classes/{}/resources", segment(&class));
-            let answer = if assign.is_empty() && unassign.is_empty() {
+            let answer = if assign.is_empty() && unassign.is_empty() && at_once.is_none() {
                 client.get(&path).await?
             } else {
-                let wanted = json!({"assign": assign, "unassign": unassign});
+                let wanted = json!({"assign": assign, "unassign": unassign, "at_once": at_once});
                 let request = client.request(Method::PUT, &path).json(&wanted);
                 client.send(request).await?
             };

@@ -162,8 +162,8 @@ enum Command {
     /// Publish and subscribe over MQTT; list clients, retained messages, refusals, bridges and topic rules.
     #[command(subcommand)]
     Mqtt(mqtt::Command),
-    /// List, show and remove the fleet's agents, and ask them for operations.
-    #[command(subcommand)]
+    /// List, show and remove the fleet's agents, and ask them for operations; their manifests.
+    #[command(subcommand, visible_alias = "fleet")]
     Agents(agents::Command),
     /// List, describe and remove classes of agents; their resources, parameters and manifests.
     #[command(subcommand)]

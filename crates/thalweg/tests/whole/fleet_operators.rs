@@ -136,8 +136,92 @@ fn the_command_line_says_which_manifest_flows_are_checked_against() {
     up.cli_json(&["agents", "remove", "a"]);
     assert!(!up.cli(&["agents", "show", "a"]).status.success());
     assert!(!up.cli(&["agents", "remove", "a"]).status.success());
+    // The manifest that nobody has any more goes, that of others stays.
+    let key_of = |build: &str| {
+        let found = keys.iter().find(|(_, of)| *of == build);
+        found.unwrap().0.clone()
+    };
+    let kept = up.cli(&["fleet", "manifests", &key_of("Mid"), "--remove"]);
+    assert!(!kept.status.success());
+    assert!(
+        text(&kept.stderr).contains("2 agents have it"),
+        "{}",
+        text(&kept.stderr)
+    );
+    let old = key_of("Old");
+    assert!(up.cli(&["fleet", "manifests", &old]).status.success());
+    let removed = up.cli(&["fleet", "manifests", &old, "--remove"]);
+    assert!(removed.status.success(), "{}", text(&removed.stderr));
+    assert!(!up.cli(&["fleet", "manifests", &old]).status.success());
     beat(&up, "a", "Old");
     assert!(up.cli(&["agents", "show", "a"]).status.success());
+}
+
+#[test]
+fn an_operator_says_how_many_agents_are_at_it_at_once_and_sees_how_far_they_are() {
+    let dir = folder();
+    let up = Up::start_with(&dir.path().join("data"), &["--role", "fleet"]);
+    for agent in ["a", "b", "c"] {
+        beat(&up, agent, "Old");
+    }
+    let ask = [
+        "agents",
+        "ask",
+        "--class",
+        "edge",
+        "--at-once",
+        "1",
+        "DESCRIBE",
+        "manifest",
+    ];
+    let asked = up.cli_json(&ask);
+    assert_eq!(asked["at_once"], 1);
+    let request = asked["request_id"].as_str().unwrap();
+    for agent in ["a", "b", "c"] {
+        beat(&up, agent, "Old");
+    }
+    let states = |told: &Value| {
+        let count = |state: &str| told[state].as_u64().unwrap();
+        [count("queued"), count("deployed"), count("done")]
+    };
+    let shown = up.cli_json(&["agents", "requests", request]);
+    assert_eq!((states(&shown), &shown["at_once"]), ([2, 1, 0], &json!(1)));
+    let waiting = [
+        "agents",
+        "operations",
+        "--request",
+        request,
+        "--state",
+        "queued",
+        "--limit",
+        "1",
+    ];
+    let first = up.cli_json(&waiting);
+    assert_eq!(first["operations"][0]["at_once"], 1);
+    let next = first["next"].as_str().unwrap();
+    let rest = up.cli_json(&[&waiting[..], &["--after", next]].concat());
+    assert_ne!(rest["operations"][0]["id"], first["operations"][0]["id"]);
+    assert_eq!(rest["next"], Value::Null);
+    let paced = up.cli_json(&["agents", "requests", request, "--at-once", "0"]);
+    assert_eq!(paced["at_once"], 0);
+    for agent in ["a", "b", "c"] {
+        beat(&up, agent, "Old");
+    }
+    let listed = up.cli_json(&["agents", "requests", "--class", "edge"]);
+    assert_eq!(states(&listed["requests"][0]), [0, 3, 0]);
+    let one = [
+        "agents",
+        "ask",
+        "--agent",
+        "a",
+        "--at-once",
+        "1",
+        "DESCRIBE",
+        "manifest",
+    ];
+    assert!(!up.cli(&one).status.success());
+    let set = up.cli_json(&["classes", "resources", "edge", "--at-once", "7"]);
+    assert_eq!(set["at_once"], 7);
 }
 
 /// Takes the alerts of a webhook.

@@ -23,12 +23,13 @@ use axum::routing::get;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value, json as object};
 
-use crate::asking::OperationFilter;
 use crate::events::{EventFilter, EventView, Level};
 use crate::fleet::{AgentFilter, Fleet};
+use crate::history::OperationFilter;
 use crate::http::audit::Details;
 use crate::http::management::{asked, need_class, remove_agent};
 use crate::http::manifests::{ManifestsQuery, listed, manifest, remove as remove_manifest};
+use crate::http::operations::listed as listed_operations;
 use crate::http::{Failure, body, json};
 use crate::limits;
 use crate::request::Target;
@@ -218,7 +219,7 @@ async fn operations(
         rights,
         ..OperationFilter::default()
     };
-    let found = fleet.operations(&filter)?;
+    let found = listed_operations(fleet, filter).await?.operations;
     json(
         StatusCode::OK,
         &query.page(found.iter().map(operation_object).collect()),

@@ -127,7 +127,9 @@ async fn save(
     for id in assign.iter().chain(unassign) {
         fleet.check_resource_seen(&rights, id)?;
     }
-    let assigned = fleet.assign_resources(&class, assign, unassign).await?;
+    let assigned = fleet
+        .assign_resources(&class, assign, unassign, None)
+        .await?;
     let told: Vec<Value> = assigned
         .resources
         .iter()
