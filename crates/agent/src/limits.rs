@@ -355,8 +355,8 @@ pub const RECENT_LOG_BYTES_MAX: usize = 128 << 10;
 /// Bytes of one certificate or key file; a system's whole bundle has a few hundred KiB.
 pub const TLS_FILE_BYTES_MAX: u64 = 4 << 20;
 
-/// Threads on one processor: an edge device has few cores.
-pub const TASKS_MAX: u32 = 64;
+/// Threads on one processor, MiNiFi's bound; an edge device has few cores.
+pub const TASKS_MAX: u32 = 255;
 
 /// Provenance events that one answer has.
 pub const PROVENANCE_EVENTS_SHOWN_MAX: usize = 10_000;

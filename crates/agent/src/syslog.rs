@@ -1,6 +1,7 @@
 //! Syslog messages of RFC 5424 and RFC 3164, read without IO.
 //!
-//! 5424: `<PRI>VERSION TIME HOST APP PROC MSGID DATA[ MESSAGE]`, where `-` stands for none.
+//! 5424: `<PRI>VERSION TIME HOST APP PROC MSGID DATA[ MESSAGE]`, where `-` stands for none, and is
+//! what all but the time have then, as in MiNiFi C++.
 //! 3164: `<PRI>Mmm dd hh:mm:ss HOST MESSAGE`.
 
 /// A message; texts that a message does not have are empty.
@@ -59,9 +60,10 @@ fn rfc_5424(version: u16, text: &str) -> Option<Syslog<'_>> {
     let mut word = || {
         let (word, behind) = rest.split_once(' ')?;
         rest = behind;
-        (!word.is_empty()).then_some(if word == "-" { "" } else { word })
+        (!word.is_empty()).then_some(word)
     };
     let (timestamp, hostname) = (word()?, word()?);
+    let timestamp = if timestamp == "-" { "" } else { timestamp };
     let (app_name, proc_id, msg_id) = (word()?, word()?, word()?);
     let is_time = timestamp.is_empty()
         || (timestamp.contains('T') && timestamp.starts_with(|c: char| c.is_ascii_digit()));
@@ -89,8 +91,8 @@ fn rfc_5424(version: u16, text: &str) -> Option<Syslog<'_>> {
 
 /// Structured data, and what stands behind it.
 fn structured(text: &str) -> Option<(&str, &str)> {
-    if let Some(rest) = text.strip_prefix('-') {
-        return Some(("", rest));
+    if text.starts_with('-') {
+        return text.split_at_checked(1);
     }
     let (mut is_inside, mut is_quoted, mut is_escaped) = (false, false, false);
     for (at, c) in text.char_indices() {
@@ -162,7 +164,7 @@ mod tests {
             (first.hostname, first.app_name),
             ("mymachine.example.com", "su")
         );
-        assert_eq!((first.proc_id, first.msg_id), ("", "ID47"));
+        assert_eq!((first.proc_id, first.msg_id), ("-", "ID47"));
         assert_eq!(first.message, "'su root' failed for lonvick on /dev/pts/8");
         let data = "[exampleSDID@32473 iut=\"3\" eventSource=\"App]\\\"lication\"]\
                     [examplePriority@32473 class=\"high\"]";
@@ -175,6 +177,11 @@ mod tests {
             nothing,
             Syslog {
                 version: 1,
+                hostname: "-",
+                app_name: "-",
+                proc_id: "-",
+                msg_id: "-",
+                structured_data: "-",
                 ..Syslog::default()
             }
         );

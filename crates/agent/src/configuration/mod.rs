@@ -30,7 +30,7 @@ use std::path::{Path, PathBuf};
 
 use crate::AgentError;
 use crate::parameters::SecretKey;
-use crate::processors::PropertyKind;
+use crate::processors::{PropertyKind, Shape};
 
 pub use table::KEYS;
 
@@ -89,9 +89,13 @@ struct Placed {
     place: String,
 }
 
-/// The key of the table that `name` means, in properties' spelling or in TOML's.
+/// The key of the table that `name` means, in properties' spelling or in TOML's. Keys of C2 may
+/// stand without `nifi.` before them, as MiNiFi C++ called them until its version 0.6.
 pub fn find(name: &str) -> Option<&'static Key> {
-    let exact = |key: &&Key| !key.is_prefix && (key.kind.name == name || key.toml == name);
+    let is_old =
+        |key: &Key| name.starts_with("c2.") && key.kind.name.strip_prefix("nifi.") == Some(name);
+    let exact =
+        |key: &&Key| !key.is_prefix && (key.kind.name == name || key.toml == name || is_old(key));
     let begins = |key: &&Key| key.is_prefix && name.starts_with(key.kind.name);
     let named = KEYS.iter().find(exact).filter(|_| !name.is_empty());
     named.or_else(|| KEYS.iter().find(begins))
@@ -181,6 +185,9 @@ impl Configuration {
                 return Err(format!("{own} is sealed, and there is no key to open it"));
             };
             value = opener.open(&value).map_err(|e| format!("{own}: {e}"))?;
+        }
+        if key.kind.shape == Shape::Flag {
+            value.make_ascii_lowercase();
         }
         match key.effect {
             Effect::Refused(None, instead) => {

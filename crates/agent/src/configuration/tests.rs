@@ -143,6 +143,26 @@ nifi.c2.mqtt.heartbeat.topic=x",
 }
 
 #[test]
+fn keys_and_values_are_taken_as_old_files_spell_them() {
+    let made = read(
+        "c2.rest.url=http://c2/heartbeat
+c2.agent.heartbeat.period=3000
+nifi.c2.full.heartbeat=TRUE
+nifi.volatile.repository.options.content.max.bytes=1M",
+    )
+    .unwrap();
+    for (key, value) in [
+        ("nifi.c2.rest.url", "http://c2/heartbeat"),
+        ("nifi.c2.agent.heartbeat.period", "3000"),
+        ("nifi.c2.full.heartbeat", "true"),
+    ] {
+        assert_eq!(made.get(key).as_deref(), Some(value));
+    }
+    let error = read("controller.socket.enable=True").unwrap_err();
+    assert!(error.contains("is not supported"), "{error}");
+}
+
+#[test]
 fn what_has_no_effect_is_noted_with_its_reason_and_empty_values_are_none() {
     let made = read(
         "nifi.bored.yield.duration=10 millis

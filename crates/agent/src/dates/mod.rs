@@ -1,5 +1,6 @@
 //! Dates and times as flows write them: Java's `SimpleDateFormat` patterns (`yyyy-MM-dd`), or,
-//! where a pattern has a percent sign, C's (`%Y-%m-%d`).
+//! where a pattern has a percent sign, C's (`%Y-%m-%d`), whose seconds have their fraction, as in
+//! MiNiFi C++.
 //!
 //! Time zones are the host's (`/usr/share/zoneinfo`); names are English. A date that does not
 //! exist is an error, where Java rolls it over; as in Java, text behind what the pattern names is
@@ -16,7 +17,7 @@ use jiff::tz::{Offset, TimeZone};
 pub(crate) enum Pattern {
     /// Java's.
     Java(Vec<Item>),
-    /// C's.
+    /// C's, as jiff writes it.
     C(String),
 }
 
@@ -30,10 +31,16 @@ pub(crate) enum Item {
 }
 
 impl Pattern {
-    /// Takes `text` apart; the error names the letter that means nothing.
+    /// Takes `text` apart; the error names the letter that means nothing. Seconds of C have
+    /// three digits behind the point.
     pub(crate) fn new(text: &str) -> Result<Self, String> {
+        Pattern::with_digits(text, 3)
+    }
+
+    /// The same, with as many `digits` behind the point of C's seconds.
+    pub(crate) fn with_digits(text: &str, digits: u8) -> Result<Self, String> {
         if text.contains('%') {
-            return Ok(Pattern::C(text.to_owned()));
+            return Ok(Pattern::C(of_minifi(text, digits)));
         }
         let mut items: Vec<Item> = Vec::new();
         let mut characters = text.chars().peekable();
@@ -67,11 +74,9 @@ impl Pattern {
         Ok(Pattern::Java(items))
     }
 
-    /// Writes `millis` since 1970 as it is in `zone`.
-    pub(crate) fn format(&self, millis: i64, zone: &TimeZone) -> Result<String, String> {
-        let at = Timestamp::from_millisecond(millis)
-            .map_err(|_| format!("{millis} is no time that has a date"))?
-            .to_zoned(zone.clone());
+    /// Writes a time as it is in `zone`.
+    pub(crate) fn format(&self, time: Timestamp, zone: &TimeZone) -> Result<String, String> {
+        let at = time.to_zoned(zone.clone());
         match self {
             Pattern::Java(items) => Ok(write::java(items, &at)),
             Pattern::C(text) => jiff::fmt::strtime::format(text, &at)
@@ -128,6 +133,19 @@ fn offset_zone(text: &str) -> Option<TimeZone> {
     }
     let offset = Offset::from_seconds(sign * (hours * 3_600 + minutes * 60)).ok()?;
     Some(TimeZone::fixed(offset))
+}
+
+/// A pattern of C as jiff has it: `%S` is `03.264` in MiNiFi C++, `%Ez` has a colon, and the rest
+/// is as in the C locale.
+fn of_minifi(text: &str, digits: u8) -> String {
+    let seconds = format!("%S%.{digits}f");
+    let part = |part: &str| {
+        let part = part.replace("%T", "%H:%M:%S").replace("%S", &seconds);
+        let part = part.replace("%Ez", "%:z").replace("%x", "%m/%d/%y");
+        part.replace("%X", "%H:%M:%S")
+    };
+    let parts: Vec<String> = text.split("%%").map(part).collect();
+    parts.join("%%")
 }
 
 fn push_plain(items: &mut Vec<Item>, c: char) {
@@ -200,7 +218,8 @@ mod tests {
 
     fn written(pattern: &str, millis: i64, name: &str) -> String {
         let pattern = Pattern::new(pattern).unwrap();
-        pattern.format(millis, &zone(name).unwrap()).unwrap()
+        let time = Timestamp::from_millisecond(millis).unwrap();
+        pattern.format(time, &zone(name).unwrap()).unwrap()
     }
 
     fn read(pattern: &str, text: &str, name: &str) -> Result<i64, String> {
@@ -220,6 +239,8 @@ mod tests {
             ("'o''clock' ''", "o'clock '"),
             ("2014", "2014"),
             ("%m-%d-%Y", "12-31-2014"),
+            ("%FT%T%Ez", "2014-12-31T20:36:03.264+00:00"),
+            ("%H:%M:%S %x %X %%S", "20:36:03.264 12/31/14 20:36:03 %S"),
         ] {
             assert_eq!(written(pattern, GUIDE, "GMT"), expected, "{pattern}");
         }
@@ -282,6 +303,8 @@ mod tests {
                 "America/Los_Angeles",
                 1_398_841_200_000,
             ),
+            ("%FT%T%Ez", "2014-12-31T21:36:03.264+01:00", "UTC", GUIDE),
+            ("%Y%m%d%H%M%S", "20130917162643", "UTC", 1_379_435_203_000),
         ] {
             assert_eq!(read(pattern, text, name), Ok(millis), "{pattern} {text}");
         }

@@ -3,6 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use super::idle::Notes;
 use super::read::{End, FUNNEL, ROOT_INPUT, ROOT_OUTPUT, RawConnection, RawFlow, RawProcessor};
 use super::resolve::Resolver;
 use super::{
@@ -35,8 +36,15 @@ pub(super) fn check(
         );
     }
     let resolver = Resolver::new(&mut raw, surroundings, problems);
-    let known_services = services::Known::new(&raw.services, problems);
-    let services = services::check(raw.services, &known_services, &resolver, problems);
+    let mut notes = raw.notes;
+    let known_services = services::Known::new(&raw.services, &mut notes, problems);
+    let services = services::check(
+        raw.services,
+        &known_services,
+        &resolver,
+        &mut notes,
+        problems,
+    );
     let ends = Ends::new(&raw.processors);
     let mut connections = Vec::new();
     for connection in raw.connections {
@@ -44,7 +52,7 @@ pub(super) fn check(
     }
     let mut processors = Vec::new();
     for processor in raw.processors {
-        if let Some(mut processor) = processor_of(processor, &resolver, problems) {
+        if let Some(mut processor) = processor_of(processor, &resolver, &mut notes, problems) {
             let (kinds, path) = (processor.kind.properties, processor.path.clone());
             known_services.name(kinds, &mut processor.properties, &path, problems);
             processors.push(processor);
@@ -54,7 +62,6 @@ pub(super) fn check(
     for connection in &mut connections {
         check_source(connection, &processors, problems);
     }
-    let mut notes = raw.notes;
     for processor in &processors {
         check_wiring(processor, &connections, problems, &mut notes);
     }
@@ -64,7 +71,7 @@ pub(super) fn check(
         services,
         processors,
         connections,
-        notes,
+        notes: notes.all,
     }
 }
 
@@ -125,6 +132,7 @@ fn connect(raw: RawConnection, ends: &Ends, problems: &mut Problems) -> Connecti
 fn processor_of(
     mut raw: RawProcessor,
     resolver: &Resolver<'_>,
+    notes: &mut Notes,
     problems: &mut Problems,
 ) -> Option<ProcessorDefinition> {
     let kind = if raw.class == FUNNEL {
@@ -155,6 +163,7 @@ fn processor_of(
         (kind.name, kind.properties, kind.dynamic),
         &raw.properties,
         &raw.path,
+        notes,
         problems,
     );
     Some(ProcessorDefinition {
@@ -240,12 +249,14 @@ pub(super) fn check_properties(
     (kind, table, dynamic): (&str, &[PropertyKind], Dynamic),
     properties: &[(String, String)],
     path: &str,
+    notes: &mut Notes,
     problems: &mut Problems,
 ) {
     for (name, value) in properties {
         let checked = match table.iter().find(|property| property.name == name) {
             Some(property) => property.check(value),
             None => match dynamic {
+                Dynamic::None if notes.takes_property(kind, name, path) => continue,
                 Dynamic::None => {
                     let known: Vec<&str> = table.iter().map(|known| known.name).collect();
                     Err(format!(
@@ -337,7 +348,7 @@ fn check_wiring(
     processor: &ProcessorDefinition,
     connections: &[ConnectionDefinition],
     problems: &mut Problems,
-    notes: &mut Problems,
+    notes: &mut Notes,
 ) {
     let known = processor.relationships();
     for relationship in &processor.auto_terminated {

@@ -193,7 +193,6 @@ impl Reader<'_> {
         let id = self.id(node, group_id, "connection");
         let problems = &mut *self.problems;
         let number = |text: &str| text.trim().parse().ok();
-        let flag = |text: &str| text.to_ascii_lowercase().parse().ok();
         let definition = ConnectionDefinition {
             name: node.text(keys.name, problems).unwrap_or_else(|| id.clone()),
             id,
@@ -222,7 +221,13 @@ impl Reader<'_> {
                 units::duration,
                 problems,
             ),
-            drop_empty: node.parsed(keys.drop_empty, false, "true or false", flag, problems),
+            drop_empty: node.parsed(
+                keys.drop_empty,
+                false,
+                "true or false",
+                units::flag,
+                problems,
+            ),
             swap_threshold: node.parsed(
                 keys.swap_threshold,
                 SWAP_THRESHOLD_DEFAULT,
@@ -316,7 +321,7 @@ fn prioritizers(node: &Node<'_>, keys: &Keys, problems: &mut Problems) -> Vec<Pr
     found
 }
 
-pub(super) const TASKS: &str = "number of tasks: write 1 to 64";
+pub(super) const TASKS: &str = "number of tasks: write 1 to 255";
 
 pub(super) const PRIORITIZERS: &str = "FirstInFirstOutPrioritizer, NewestFlowFileFirstPrioritizer, OldestFlowFileFirstPrioritizer, \
      PriorityAttributePrioritizer";

@@ -3,6 +3,7 @@
 use super::node::{Node, scalar};
 use super::read::Reader;
 use crate::parameters::{Context, Parameter};
+use crate::units;
 
 impl Reader<'_> {
     pub(super) fn contexts(&mut self, root: &Node<'_>) {
@@ -83,7 +84,6 @@ impl Reader<'_> {
         ];
         self.only(node, &[&known]);
         let problems = &mut *self.problems;
-        let flag = |text: &str| text.to_ascii_lowercase().parse().ok();
         let name = node.text(&["name"], problems);
         if name.is_none() {
             problems.add(&node.join("name"), "is missing");
@@ -91,8 +91,8 @@ impl Reader<'_> {
         Parameter {
             name: name.unwrap_or_default(),
             value: node.text(&["value"], problems),
-            is_sensitive: node.parsed(&["sensitive"], false, FLAG, flag, problems),
-            is_provided: node.parsed(&["provided"], false, FLAG, flag, problems),
+            is_sensitive: node.parsed(&["sensitive"], false, FLAG, units::flag, problems),
+            is_provided: node.parsed(&["provided"], false, FLAG, units::flag, problems),
         }
     }
 

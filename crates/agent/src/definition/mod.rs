@@ -3,12 +3,14 @@
 //!
 //! Nothing is guessed: an unknown processor, property, relationship or key and every bad value
 //! is a [`Problem`] with its path, and all problems of a text are reported at once. NiFi's JSON
-//! carries much of its canvas besides: what is passed over there is noted with its path. Ports of
-//! remote process groups become processors ([`remote`]).
+//! carries much of its canvas, and properties that MiNiFi's processors do not have: what is passed
+//! over there is noted with its path ([`idle`]). Ports of remote process groups become processors
+//! ([`remote`]).
 
 mod check;
 mod components;
 mod contexts;
+mod idle;
 mod keys;
 mod node;
 mod read;

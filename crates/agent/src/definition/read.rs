@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use serde_yaml_ng::Value;
 
+use super::idle::Notes;
 use super::keys::{JSON, Keys, YAML};
 use super::node::{Node, scalar};
 use super::{ConnectionDefinition, Problems};
@@ -25,7 +26,7 @@ pub(super) struct RawFlow {
     /// The parameter context of each process group that names one, with the name's place.
     pub(super) group_contexts: HashMap<String, (String, String)>,
     /// What was passed over.
-    pub(super) notes: Problems,
+    pub(super) notes: Notes,
 }
 
 /// A controller service or parameter provider as written.
@@ -187,11 +188,13 @@ impl<'p> Reader<'p> {
     }
 
     fn finish(self, id: String, name: String) -> RawFlow {
-        RawFlow {
+        let mut raw = RawFlow {
             id,
             name,
             ..self.raw
-        }
+        };
+        raw.notes.is_lenient = !self.keys.is_strict;
+        raw
     }
 
     /// The top of a JSON text, around its root group.

@@ -10,9 +10,10 @@
 //! Properties are those of [`properties`], by the names below; what the text leaves out is not
 //! set, so the kinds' defaults hold (`Timeout` 30 sec, `Transport Protocol` RAW, `Use
 //! Compression` false). The processor's id is the port's id, its `Port ID` what the remote knows
-//! the port by (JSON's `targetId`, else the id), its yield period the group's, its concurrent
-//! tasks the port's, and it is EVENT_DRIVEN if it takes input, TIMER_DRIVEN with a period of zero
-//! if it is a source. Connections from an output port need not name a relationship.
+//! the port by (a property `Port UUID`, JSON's `targetId`, else the id), its yield period the
+//! group's, its concurrent tasks the port's, and it is EVENT_DRIVEN if it takes input,
+//! TIMER_DRIVEN with a period of zero if it is a source. Connections from an output port need not
+//! name a relationship.
 
 use std::time::Duration;
 
@@ -150,7 +151,10 @@ impl Reader<'_> {
             settings.push((properties::USE_COMPRESSION.to_owned(), value));
         }
         settings.extend(batch(node, keys.remote.batch, problems));
-        for (name, value) in written(node, keys, problems) {
+        for (mut name, value) in written(node, keys, problems) {
+            if name == "Port UUID" {
+                properties::PORT_ID.clone_into(&mut name);
+            }
             settings.retain(|(known, _)| *known != name);
             settings.push((name, value));
         }

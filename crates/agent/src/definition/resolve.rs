@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::idle::Notes;
 use super::read::{RawFlow, RawService};
 use super::{Problems, check};
 use crate::parameters::provider::{self, PROVIDERS};
@@ -36,7 +37,13 @@ impl<'s> Resolver<'s> {
             }
         }
         for provider in std::mem::take(&mut raw.providers) {
-            provide(&provider, &mut contexts, surroundings, problems);
+            provide(
+                &provider,
+                &mut contexts,
+                surroundings,
+                &mut raw.notes,
+                problems,
+            );
         }
         let (contexts, wrong) = Contexts::new(contexts);
         for (path, message) in wrong {
@@ -110,6 +117,7 @@ fn provide(
     provider: &RawService,
     contexts: &mut Vec<Context>,
     surroundings: &Surroundings,
+    notes: &mut Notes,
     problems: &mut Problems,
 ) {
     let class = provider.class.rsplit('.').next().unwrap_or_default();
@@ -129,6 +137,7 @@ fn provide(
         (kind.name, kind.properties, Dynamic::None),
         &provider.properties,
         &provider.path,
+        notes,
         problems,
     );
     if problems.0.len() > before {

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 
+use super::idle::Notes;
 use super::read::RawService;
 use super::resolve::Resolver;
 use super::{Problems, ServiceDefinition};
@@ -15,10 +16,10 @@ pub(super) struct Known {
 }
 
 impl Known {
-    pub(super) fn new(raw: &[RawService], problems: &mut Problems) -> Self {
+    pub(super) fn new(raw: &[RawService], notes: &mut Notes, problems: &mut Problems) -> Self {
         let (mut ids, mut names) = (HashMap::new(), HashMap::<_, Vec<_>>::new());
         for service in raw {
-            let Some(kind) = kind_of(service, problems) else {
+            let Some(kind) = kind_of(service, notes, problems) else {
                 continue;
             };
             let known = (service.id.clone(), kind);
@@ -83,6 +84,7 @@ pub(super) fn check(
     raw: Vec<RawService>,
     known: &Known,
     resolver: &Resolver<'_>,
+    notes: &mut Notes,
     problems: &mut Problems,
 ) -> Vec<ServiceDefinition> {
     let mut all = Vec::new();
@@ -108,6 +110,7 @@ pub(super) fn check(
             (kind.name, kind.properties, kind.dynamic),
             &definition.properties,
             &definition.path,
+            notes,
             problems,
         );
         known.name(
@@ -124,10 +127,14 @@ pub(super) fn check(
     all
 }
 
-fn kind_of(raw: &RawService, problems: &mut Problems) -> Option<&'static ServiceKind> {
+fn kind_of(
+    raw: &RawService,
+    notes: &mut Notes,
+    problems: &mut Problems,
+) -> Option<&'static ServiceKind> {
     let class = raw.class.rsplit('.').next().unwrap_or_default();
     let kind = services::find(class);
-    if kind.is_none() && !class.is_empty() {
+    if kind.is_none() && !class.is_empty() && !notes.takes_service(class, &raw.path) {
         let known: Vec<&str> = services::SERVICES.iter().map(|kind| kind.name).collect();
         problems.add(
             &raw.path,

@@ -180,6 +180,124 @@ fn every_mistake_is_named_with_its_place() {
 }
 
 #[test]
+fn values_are_taken_as_minifi_spells_them() {
+    for (class, name, values) in [
+        ("GetFile", "Keep Source File", ["TRUE", "False"]),
+        ("GetFile", "Minimum File Age", ["1 month", "2 years"]),
+        ("GetFile", "Maximum File Size", ["1 K", "3 PB"]),
+        ("HashContent", "Hash Algorithm", ["sha-256", "md5"]),
+        ("LogAttribute", "Log Level", ["critical", "trace"]),
+        ("ListenUDP", "Max Size of Message Queue", ["0", "1"]),
+        ("ConsumeMQTT", "Topic Alias Maximum", ["10", "0"]),
+        ("PutTCP", "Timeout", ["${literal('5 sec')}", "5 sec"]),
+        ("PutS3Object", "Checksum Algorithm", ["SHA256", "CRC32"]),
+        (
+            "PutS3Object",
+            "Multipart Upload AgeOff Interval",
+            ["30 min", "1 h"],
+        ),
+        (
+            "PutS3Object",
+            "Server Side Encryption",
+            ["aws_kms_dsse", "AES256"],
+        ),
+    ] {
+        for value in values {
+            let kind = crate::processors::find(class).unwrap();
+            let needed = [
+                ("Input Directory", "/tmp"),
+                ("Listening Port", "1"),
+                ("Port", "1"),
+                ("Bucket", "b"),
+                ("Access Key", "a"),
+                ("Secret Key", "s"),
+                ("Topic", "t"),
+                ("Broker URI", "mqtt://h"),
+            ];
+            let has = |name: &str| kind.properties.iter().any(|own| own.name == name);
+            let needed = needed.into_iter().filter(|(name, _)| has(name));
+            let properties = needed.chain([(name, value)]);
+            let properties: String = properties
+                .map(|(name, value)| format!("    {name}: \"{value}\"\n"))
+                .collect();
+            let flow = Flow::parse(&format!(
+                "MiNiFi Config Version: 3
+Flow Controller: {{name: one}}
+Processors:
+- name: one
+  class: {class}
+  max concurrent tasks: 255
+  Properties:
+{properties}"
+            ));
+            let flow = flow.unwrap_or_else(|problems| panic!("{problems}"));
+            let settings = Settings::new(UnixMillis(0), &flow.processors[0]);
+            (kind.make)(&settings).unwrap_or_else(|error| panic!("{name}: {value}: {error}"));
+        }
+    }
+}
+
+#[test]
+fn what_means_nothing_here_is_taken_with_a_note() {
+    let text = "
+MiNiFi Config Version: 3
+Flow Controller: {name: idle}
+Processors:
+- name: to kafka
+  class: PublishKafka
+  auto-terminated relationships list: [success, failure]
+  Properties: {Known Brokers: 'h:1', Topic Name: t, Client Name: c, Kerberos Service Name: kafka,
+    Max Request Size: '1000000'}
+Controller Services:
+- {name: ThreadPoolManager, id: p, class: LinuxPowerManagerService, Properties: {Wait Period: 1 s}}
+- {name: ssl, id: s, class: SSLContextService, Properties: {Server Cert Store: ROOT}}
+Remote Process Groups:
+- name: NiFi
+  url: http://a:8080/nifi
+  Output Ports:
+  - {id: o, name: orders, Properties: {Port UUID: other, Idle Timeout: 15 s}}
+";
+    let flow = Flow::parse(text).unwrap_or_else(|problems| panic!("{problems}"));
+    assert_eq!(flow.services.len(), 1);
+    let port = &flow.processors[1].properties;
+    assert!(
+        port.contains(&("Port ID".to_owned(), "other".to_owned())),
+        "{port:?}"
+    );
+    let told = flow.notes.to_string();
+    for place in [
+        "'to kafka' / Properties / Kerberos Service Name: has no effect",
+        "'to kafka' / Properties / Max Request Size: has no effect",
+        "'ThreadPoolManager': has no effect",
+        "'orders' / Properties / Idle Timeout: has no effect",
+        "'ssl' / Properties / Server Cert Store: has no effect",
+    ] {
+        assert!(told.contains(place), "{told}");
+    }
+    let problems = Flow::parse(&text.replace("Max Request Size", "Max Request Sise"));
+    let problems = problems.unwrap_err().to_string();
+    assert!(problems.contains("has no such property"), "{problems}");
+}
+
+#[test]
+fn what_nifi_knows_and_minifi_does_not_is_passed_over_in_json() {
+    let text = r#"{"rootGroup": {"name": "nifi", "identifier": "g",
+        "processors": [{"identifier": "m", "name": "merge", "type": "org.apache.nifi.MergeContent",
+            "autoTerminatedRelationships": ["merged", "original", "failure"],
+            "properties": {"Merge Strategy": "Defragment", "Compression Level": "1"}}],
+        "controllerServices": [{"identifier": "d", "name": "d", "type": "org.x.DistributedMapCache",
+            "properties": {"Port": "4557"}}]}}"#;
+    let flow = Flow::parse(text).unwrap_or_else(|problems| panic!("{problems}"));
+    let told = flow.notes.to_string();
+    for place in [
+        "'merge' / Properties / Compression Level: is not known",
+        "'d': is not known",
+    ] {
+        assert!(told.contains(place), "{told}");
+    }
+}
+
+#[test]
 fn bad_settings_of_components_are_errors_and_not_zero() {
     let good = flow("    Batch Size: 1", "success");
     for (from, to, message) in [
@@ -410,8 +528,8 @@ Connections:",
     // A service that is used twice by one name needs its id.
     let raw = |name: &str| {
         let mut problems = Problems::default();
-        let raw = read::read(&text, &mut problems).unwrap();
-        let known = services::Known::new(&raw.services, &mut problems);
+        let mut raw = read::read(&text, &mut problems).unwrap();
+        let known = services::Known::new(&raw.services, &mut raw.notes, &mut problems);
         known.resolve(name, "SSLContextService")
     };
     assert_eq!(raw("s2"), Ok("s2".to_owned()));

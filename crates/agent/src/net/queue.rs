@@ -36,9 +36,13 @@ pub(crate) struct Outlet {
     dropped: Arc<AtomicU64>,
 }
 
-/// A queue for so many messages.
+/// A queue for so many messages; for 0, as many as the bound on bytes lets in.
 pub(crate) fn queue(count_max: usize, waker: Waker) -> (Inlet, Outlet) {
-    let (sender, receiver) = mpsc::channel(count_max.max(1));
+    let count_max = match count_max {
+        0 => COUNT_MAX,
+        count => count.min(COUNT_MAX),
+    };
+    let (sender, receiver) = mpsc::channel(count_max);
     let dropped = Arc::<AtomicU64>::default();
     let inlet = Inlet {
         queue: sender,
@@ -130,3 +134,6 @@ fn size(bytes: &Bytes) -> u32 {
 
 /// What an empty message costs.
 const MESSAGE_OVERHEAD_BYTES: usize = 64;
+
+/// No more messages than this can wait, whatever they are.
+const COUNT_MAX: usize = NET_QUEUE_BYTES_MAX / MESSAGE_OVERHEAD_BYTES;

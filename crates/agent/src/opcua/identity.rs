@@ -191,39 +191,43 @@ impl Certificate {
         Ok(sealed)
     }
 
-    /// Whether a server that has it is the one that was meant: it is `trusted`, or issued by that.
+    /// Whether a server that has it is one that was meant: it is one of `trusted`, or issued by one.
     ///
     /// # Errors
     /// When it is neither, or no longer valid; what to do then is said.
     pub(crate) fn is_trusted(
         &self,
-        trusted: Option<&Certificate>,
+        trusted: &[Certificate],
         now: UnixMillis,
     ) -> Result<Trust, String> {
-        let Some(trusted) = trusted else {
+        if trusted.is_empty() {
             return Ok(Trust::Unchecked);
-        };
-        if self.der == trusted.der {
+        }
+        if trusted.iter().any(|trusted| self.der == trusted.der) {
             return Ok(Trust::Known);
         }
         let since = Duration::from_millis(u64::try_from(now.0).unwrap_or_default());
-        let checked = webpki::anchor_from_trusted_cert(&trusted.der).and_then(|anchor| {
-            EndEntityCert::try_from(&self.der)?
-                .verify_for_usage(
-                    webpki::ALL_VERIFICATION_ALGS,
-                    &[anchor],
-                    &self.issuers,
-                    UnixTime::since_unix_epoch(since),
-                    webpki::KeyUsage::server_auth(),
-                    None,
-                    None,
-                )
-                .map(|_| Trust::Known)
+        // One that is no authority issues nothing.
+        let anchors = trusted
+            .iter()
+            .filter_map(|trusted| webpki::anchor_from_trusted_cert(&trusted.der).ok());
+        let anchors: Vec<_> = anchors.collect();
+        let checked = EndEntityCert::try_from(&self.der).and_then(|own| {
+            own.verify_for_usage(
+                webpki::ALL_VERIFICATION_ALGS,
+                &anchors,
+                &self.issuers,
+                UnixTime::since_unix_epoch(since),
+                webpki::KeyUsage::server_auth(),
+                None,
+                None,
+            )
+            .map(|_| Trust::Known)
         });
         checked.map_err(|error| {
             let print = self.thumbprint().map(|byte| format!("{byte:02x}")).concat();
             format!(
-                "the server's certificate is neither the trusted one nor issued by it ({error}); \
+                "the server's certificate is neither a trusted one nor issued by one ({error}); \
                  its SHA-1 thumbprint is {print}"
             )
         })

@@ -18,18 +18,18 @@ use super::{Fault, Login};
 pub(crate) struct Security {
     /// Channels are signed and encrypted with it; without it they are not.
     pub(crate) identity: Option<Arc<Identity>>,
-    pub(crate) trusted: Option<Certificate>,
+    pub(crate) trusted: Vec<Certificate>,
 }
 
 impl Security {
-    /// Whether a server's certificate is the one that was meant.
+    /// Whether a server's certificate is one that was meant.
     pub(super) fn check(
         &self,
         peer: &Certificate,
         now: UnixMillis,
         warn: &dyn Fn(&str),
     ) -> Result<(), Fault> {
-        match peer.is_trusted(self.trusted.as_ref(), now) {
+        match peer.is_trusted(&self.trusted, now) {
             Ok(Trust::Known) => Ok(()),
             Ok(Trust::Unchecked) => {
                 warn(

@@ -268,11 +268,16 @@ fn a_server_is_known_by_its_certificate_or_by_who_issued_it() {
     );
     let read = |name: &str| Certificate::read(&dir.path().join(name)).unwrap();
     let (issued, authority) = (read("issued.pem"), read("ca.pem"));
+    let alone = std::slice::from_ref::<Certificate>;
     let now = UnixMillis(jiff::Timestamp::now().as_millisecond());
     let own = &own.certificate;
-    assert_eq!(own.is_trusted(Some(own), now), Ok(Trust::Known));
-    assert_eq!(own.is_trusted(None, now), Ok(Trust::Unchecked));
-    assert_eq!(issued.is_trusted(Some(&authority), now), Ok(Trust::Known));
+    assert_eq!(own.is_trusted(alone(own), now), Ok(Trust::Known));
+    assert_eq!(own.is_trusted(&[], now), Ok(Trust::Unchecked));
+    let known = [read("other.pem"), read("ca.pem"), read("own.pem")];
+    for certificate in [own, &issued, &other.certificate] {
+        assert_eq!(certificate.is_trusted(&known, now), Ok(Trust::Known));
+    }
+    assert_eq!(issued.is_trusted(alone(&authority), now), Ok(Trust::Known));
     let later = UnixMillis(now.0 + 3 * 86_400_000);
     for (certificate, trusted, at) in [
         (own, &other.certificate, now),
@@ -280,7 +285,7 @@ fn a_server_is_known_by_its_certificate_or_by_who_issued_it() {
         (&issued, own, now),
         (&issued, &authority, later),
     ] {
-        let told = certificate.is_trusted(Some(trusted), at).unwrap_err();
+        let told = certificate.is_trusted(alone(trusted), at).unwrap_err();
         assert!(told.contains("its SHA-1 thumbprint is "), "{told}");
     }
 }

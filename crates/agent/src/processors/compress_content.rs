@@ -55,11 +55,13 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
     relationships: &[
         RelationshipKind {
             name: "success",
-            description: "FlowFiles with their new content.",
+            description: "FlowFiles with their new content, and those of a mime.type that is no \
+                          format's, as they came.",
         },
         RelationshipKind {
             name: "failure",
-            description: "FlowFiles whose format is not known or whose content is not of it.",
+            description: "FlowFiles without a mime.type, where that is to say the format, or whose \
+                          content is not of the format.",
         },
     ],
     writes: &[
@@ -183,14 +185,15 @@ impl CompressContent {
         writer.finish()
     }
 
-    fn format_of(&self, flow_file: &FlowFile) -> Result<Format, String> {
-        if let Some(format) = self.format {
-            return Ok(format);
+    /// None where the media type is that of no format.
+    fn format_of(&self, flow_file: &FlowFile) -> Result<Option<Format>, String> {
+        if self.format.is_some() {
+            return Ok(self.format);
         }
         let mime = flow_file.attributes().get("mime.type");
+        let mime = mime.filter(|mime| !mime.is_empty());
         let mime = mime.ok_or("a FlowFile has no mime.type that could say its format")?;
-        Format::of_mime(mime)
-            .ok_or_else(|| format!("'{mime}' is the media type of no known format"))
+        Ok(Format::of_mime(mime))
     }
 
     fn rename(
@@ -234,9 +237,13 @@ impl Processor for CompressContent {
     ) -> Result<Next, ProcessorError> {
         for mut flow_file in session.take(self.batch, BATCH_BYTES) {
             let outcome = match self.format_of(&flow_file) {
-                Ok(format) => self
+                Ok(Some(format)) => self
                     .convert(session, &flow_file, format)?
                     .map(|content| (content, format)),
+                Ok(None) => {
+                    session.transfer(flow_file, SUCCESS);
+                    continue;
+                }
                 Err(message) => Err(message),
             };
             match outcome {
@@ -335,13 +342,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_of_the_format_fails_and_stays_as_it_is() {
+    fn what_is_not_of_the_format_fails_or_goes_on_as_it_is() {
         let unpack = ("Mode", "decompress");
         for (properties, mime) in [
             (vec![unpack, ("Compression Format", "gzip")], ""),
             (vec![unpack, ("Compression Format", "bzip2")], ""),
             (vec![unpack, ("Compression Format", "xz-lzma2")], ""),
-            (vec![], "text/plain"),
+            (vec![], ""),
             (vec![unpack], "application/x-lzma"),
         ] {
             let (to, out) = run(
@@ -355,6 +362,9 @@ mod tests {
             );
             assert_eq!(out.attribute("mime.type"), mime);
         }
+        let (to, out) = run(&[], &[("mime.type", "text/plain")], b"text");
+        assert_eq!((to.as_str(), out.text()), ("success", "text"));
+        assert_eq!(out.attribute("mime.type"), "text/plain");
         let gzip = [
             ("Compression Format", "gzip"),
             ("Encapsulate in TAR", "false"),

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use serde_json::{Map, Value};
 
@@ -187,19 +188,19 @@ impl ConsumeJournald {
         let cursor = text("__CURSOR")?;
         let body = text("MESSAGE").unwrap_or_default();
         let micros: i64 = text("__REALTIME_TIMESTAMP")?.parse().ok()?;
-        let timestamp = self.time.format(micros / 1_000, &TimeZone::UTC).ok()?;
+        let time = Timestamp::from_microsecond(micros).ok()?;
+        let timestamp = self.time.format(time, &TimeZone::UTC).ok()?;
         let content = if self.is_raw {
             body
         } else {
-            let host = text("_HOSTNAME").unwrap_or_default();
-            let who = text("SYSLOG_IDENTIFIER").or_else(|| text("_COMM"));
-            let who = who.unwrap_or_else(|| "unknown".to_owned());
+            let host = text("_HOSTNAME").unwrap_or_else(|| "unknown_host".to_owned());
+            let who = text("SYSLOG_IDENTIFIER").unwrap_or_else(|| "unknown_process".to_owned());
             let pid = text("SYSLOG_PID").or_else(|| text("_PID"));
             let pid = pid.map_or(String::new(), |pid| format!("[{pid}]"));
             format!("{timestamp} {host} {who}{pid}: {body}")
         };
         let own = fields.iter().filter(|(name, _)| !name.starts_with("__"));
-        let own = own.filter(|(name, _)| *name != "MESSAGE");
+        let own = own.filter(|(name, _)| !self.is_raw || *name != "MESSAGE");
         let mut attributes =
             Attributes::new(own.filter_map(|(name, value)| Some((name.as_str(), text_of(value)?))));
         if self.has_timestamp {
@@ -255,16 +256,15 @@ impl Processor for ConsumeJournald {
     }
 }
 
-/// The pattern of times: the names of ISO 8601 stand for its own, and C's `%x` and `%X` mean what
-/// they do in the C locale.
+/// The pattern of times: the names of ISO 8601 stand for its own. They are in microseconds.
 fn time_pattern(text: &str) -> Result<Pattern, String> {
     let pattern = match text {
-        "ISO" | "ISO 8601" | "ISO8601" => "%Y-%m-%dT%H:%M:%S%:z".to_owned(),
-        other => other.replace("%x", "%m/%d/%y").replace("%X", "%H:%M:%S"),
+        "ISO" | "ISO 8601" | "ISO8601" => "%FT%T%Ez",
+        other => other,
     };
-    let pattern = Pattern::new(&pattern)?;
+    let pattern = Pattern::with_digits(pattern, 6)?;
     // Some mistakes show only when a time is written.
-    pattern.format(0, &TimeZone::UTC)?;
+    pattern.format(Timestamp::UNIX_EPOCH, &TimeZone::UTC)?;
     Ok(pattern)
 }
 
@@ -322,7 +322,7 @@ exec cat journal
     fn journal(dir: &Path, numbers: std::ops::Range<usize>) {
         let lines = numbers.map(|n| {
             format!(
-                "{{\"__CURSOR\":\"c{n}\",\"__REALTIME_TIMESTAMP\":\"1700000000000000\",\
+                "{{\"__CURSOR\":\"c{n}\",\"__REALTIME_TIMESTAMP\":\"1700000000123456\",\
                  \"MESSAGE\":\"message {n}\",\"_HOSTNAME\":\"host\",\"PRIORITY\":\"6\",\
                  \"SYSLOG_IDENTIFIER\":\"app\",\"_PID\":\"7\",\"BINARY\":[104,105],\"NULL\":null}}\n"
             )
@@ -361,7 +361,7 @@ exec cat journal
         for (name, value) in [
             ("PRIORITY", "6"),
             ("BINARY", "hi"),
-            ("timestamp", "2023-11-14T22:13:20+00:00"),
+            ("timestamp", "2023-11-14T22:13:20.123456+00:00"),
             ("MESSAGE", ""),
             ("__CURSOR", ""),
         ] {
@@ -380,7 +380,9 @@ exec cat journal
         journal(dir.path(), 5..6);
         rig.run();
         let expected = "11/14/23 22:13:20 UTC host app[7]: message 5";
-        assert_eq!(texts(&mut rig), [expected]);
+        let out = rig.one("success");
+        assert_eq!(out.text(), expected);
+        assert_eq!(out.attribute("MESSAGE"), "message 5");
     }
 
     #[test]

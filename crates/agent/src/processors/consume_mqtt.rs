@@ -89,10 +89,10 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         .shape(Shape::Integer(1)),
         PropertyKind::new(
             "Topic Alias Maximum",
-            "Topic aliases that a 5.0 server may use; none.",
+            "Has no meaning: a 5.0 server may use none, and writes topics out.",
         )
         .default("0")
-        .allowed(&["0"]),
+        .shape(Shape::Integer(0)),
         PropertyKind::new(
             READER.name,
             "The service that reads messages as records; all that are there become one FlowFile.",
@@ -129,7 +129,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         description: "A FlowFile for each message, or for the records of several.",
     }],
     writes: &[
-        AttributeKind::new("mqtt.broker", "The server's host and port."),
+        AttributeKind::new("mqtt.broker", "The Broker URI."),
         AttributeKind::new(
             "mqtt.topic",
             "The message's topic; this and what follows not where messages are records.",
@@ -155,6 +155,8 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
 
 struct ConsumeMqtt {
     settings: MqttSettings,
+    /// As the flow writes it.
+    broker: String,
     filter: String,
     qos: QoS,
     queue: usize,
@@ -188,6 +190,7 @@ impl ConsumeMqtt {
         let queue: usize = settings.integer("Queue Max Message")?;
         Ok(ConsumeMqtt {
             settings: of_link,
+            broker: settings.needed("Broker URI")?,
             filter: settings.needed("Topic")?,
             qos: quality(settings, "Quality of Service")?,
             queue: queue.min(MQTT_MESSAGES_WAITING_MAX),
@@ -337,14 +340,13 @@ impl ConsumeMqtt {
             writer.finish()?;
         }
         let content = content.finish()?;
-        let address = self.settings.address();
         let mut attributes = Attributes::default();
-        attributes.set("mqtt.broker", address.as_str());
+        attributes.set("mqtt.broker", self.broker.as_str());
         attributes.set(RECORD_COUNT.name, count.to_string());
         attributes.set(MIME_TYPE.name, formats.writers.mime_type());
         let mut flow_file = session.create(Arc::new(attributes));
         session.set_content(&mut flow_file, content)?;
-        let transit = format!("mqtt://{address}/{}", self.filter);
+        let transit = format!("mqtt://{}/{}", self.settings.address(), self.filter);
         session.note(&flow_file, EventKind::Receive, &transit);
         session.transfer(flow_file, 0);
         Ok(())
@@ -354,7 +356,7 @@ impl ConsumeMqtt {
         let user = message.user_properties.iter();
         let mut attributes =
             Attributes::new(user.map(|(name, value)| (name.as_str(), value.as_str())));
-        attributes.set("mqtt.broker", self.settings.address());
+        attributes.set("mqtt.broker", self.broker.as_str());
         attributes.set("mqtt.topic", message.topic.as_str());
         for (index, segment) in message.topic.split('/').enumerate().take(SEGMENTS_MAX) {
             attributes.set(&format!("mqtt.topic.segment.{index}"), segment);

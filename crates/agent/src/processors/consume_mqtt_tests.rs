@@ -307,10 +307,8 @@ fn messages_become_records_of_one_flow_file_and_unreadable_ones_do_not() {
         .sum();
     assert_eq!(counts, 4);
     assert_eq!(all[0].attribute("mqtt.topic"), "");
-    assert_eq!(
-        all[0].attribute("mqtt.broker"),
-        server.address().to_string()
-    );
+    let broker = format!("mqtt://{}", server.address());
+    assert_eq!(all[0].attribute("mqtt.broker"), broker);
     let bulletins = rig.bulletins();
     assert!(
         matches!(&bulletins[..], [one] if one.contains("a message to 'a/d'")),

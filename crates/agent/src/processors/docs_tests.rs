@@ -148,7 +148,8 @@ const HEAD: &str = "# Processors of the agent
 
 What `thalweg-agent` can run, by name. Names and defaults are MiNiFi C++'s; where Thalweg differs,
 the text says so. Required properties are bold. A duration is a whole number and a unit (`5 sec`,
-`10 min`), a size likewise (`64 KB`, of 1,024 bytes each), a speed is a size a second (`64 KB/s`). The same is told by
-`thalweg-agent processors`, and to a control plane by the agent's manifest.
+`10 min`), a size likewise (`64 KB`, of 1,024 bytes each; `64 K` of 1,000), a speed is a size a second (`64 KB/s`). The
+same is told by `thalweg-agent processors`, and to a control plane by the agent's manifest.
+What differs from MiNiFi C++ on purpose is [listed](agent.md#what-differs-from-minifi-c).
 
 ";

@@ -71,7 +71,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         },
         RelationshipKind {
             name: "not.found",
-            description: "FlowFiles whose file is not there.",
+            description: "FlowFiles whose file is not there, or is none.",
         },
         RelationshipKind {
             name: "permission.denied",
@@ -162,7 +162,7 @@ impl FetchFile {
             if metadata.is_file() {
                 Ok((file, metadata))
             } else {
-                Err(std::io::Error::other("it is no file"))
+                Err(std::io::Error::new(ErrorKind::NotFound, "it is no file"))
             }
         });
         let failed = |error: &std::io::Error| {

@@ -45,10 +45,12 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         .shape(Shape::Size),
         PropertyKind::new("Timeout", "Longest wait for a connection.")
             .default("1s")
-            .shape(Shape::Duration),
+            .shape(Shape::Duration)
+            .expressions(Expressions::Once),
         PropertyKind::new("Reconnection Interval", "Rest before it connects again.")
             .default("1 min")
-            .shape(Shape::Duration),
+            .shape(Shape::Duration)
+            .expressions(Expressions::Once),
     ],
     dynamic: Dynamic::None,
     relationships: &[

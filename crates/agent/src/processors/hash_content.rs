@@ -21,9 +21,11 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         PropertyKind::new("Hash Attribute", "The attribute.")
             .default("Checksum")
             .required(),
-        PropertyKind::new("Hash Algorithm", "How the checksum is made.")
-            .default("SHA256")
-            .allowed(&["MD5", "SHA1", "SHA256"]),
+        PropertyKind::new(
+            "Hash Algorithm",
+            "How the checksum is made: MD5, SHA1 or SHA256, as in sha-256 too.",
+        )
+        .default("SHA256"),
         PropertyKind::new("Fail on empty", "Whether a FlowFile without content fails.")
             .default("false")
             .shape(Shape::Flag),
@@ -70,11 +72,7 @@ impl HashContent {
     fn new(settings: &Settings<'_>) -> Result<Self, String> {
         Ok(HashContent {
             attribute: settings.needed("Hash Attribute")?,
-            algorithm: match settings.needed("Hash Algorithm")?.as_str() {
-                "MD5" => Algorithm::Md5,
-                "SHA1" => Algorithm::Sha1,
-                _ => Algorithm::Sha256,
-            },
+            algorithm: algorithm(&settings.needed("Hash Algorithm")?)?,
             fails_on_empty: settings.flag("Fail on empty")?,
         })
     }
@@ -90,6 +88,17 @@ impl HashContent {
             Err(CopyError::Outside(error)) => Err(ProcessorError::Failed(error.to_string())),
             Err(CopyError::Session(error)) => Err(error),
         }
+    }
+}
+
+fn algorithm(text: &str) -> Result<Algorithm, String> {
+    match text.to_ascii_uppercase().replace('-', "").as_str() {
+        "MD5" => Ok(Algorithm::Md5),
+        "SHA1" => Ok(Algorithm::Sha1),
+        "SHA256" => Ok(Algorithm::Sha256),
+        _ => Err(format!(
+            "Hash Algorithm: '{text}' is none of MD5, SHA1, SHA256"
+        )),
     }
 }
 
@@ -166,7 +175,7 @@ mod tests {
             ("MD5", "900150983CD24FB0D6963F7D28E17F72"),
             ("SHA1", "A9993E364706816ABA3E25717850C26C9CD0D89D"),
             (
-                "SHA256",
+                "sha-256",
                 "BA7816BF8F01CFEA414140DE5DAE2223B00361A396177A9CB410FF61F20015AD",
             ),
         ] {
@@ -178,6 +187,17 @@ mod tests {
             assert_eq!(out.attribute("sum"), expected, "{algorithm}");
             assert_eq!((out.text(), out.attribute("a")), ("abc", "1"));
         }
+    }
+
+    #[test]
+    fn an_algorithm_that_is_none_is_refused() {
+        let made = Rig::try_new(
+            "HashContent",
+            &[("Hash Algorithm", "CRC")],
+            serde_json::json!({}),
+        );
+        let error = made.err().unwrap();
+        assert!(error.contains("'CRC' is none of MD5"), "{error}");
     }
 
     #[test]

@@ -183,7 +183,7 @@ fn describe(attributes: &mut Attributes, message: &syslog::Syslog<'_>) {
         ("syslog.structured_data", message.structured_data),
         ("syslog.msg", message.message),
     ] {
-        if !value.is_empty() {
+        if message.version > 0 || !value.is_empty() {
             attributes.set(name, value);
         }
     }

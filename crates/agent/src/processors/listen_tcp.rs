@@ -63,10 +63,10 @@ pub(super) const BATCH: PropertyKind =
 
 pub(super) const QUEUE: PropertyKind = PropertyKind::new(
     "Max Size of Message Queue",
-    "Messages that wait at most, 16 MiB in all.",
+    "Messages that wait at most, 16 MiB in all; 0 means that their bytes alone bound them.",
 )
 .default("10000")
-.shape(Shape::Integer(1));
+.shape(Shape::Integer(0));
 
 pub(super) const SSL_CONTEXT: PropertyKind = PropertyKind::new(
     "SSL Context Service",

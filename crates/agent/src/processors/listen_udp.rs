@@ -33,6 +33,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
     writes: &[
         AttributeKind::new("udp.port", "The port that was listened on."),
         AttributeKind::new("udp.sender", "The peer's address."),
+        AttributeKind::new("udp.sender.port", "The peer's port."),
     ],
     input: Input::Forbidden,
     make: |settings| ListenUdp::new(settings).map(|made| Box::new(made) as _),
@@ -75,6 +76,7 @@ impl Processor for ListenUdp {
             attributes: Arc::new(Attributes::new([
                 ("udp.port", port.to_string()),
                 ("udp.sender", message.sender.ip().to_canonical().to_string()),
+                ("udp.sender.port", message.sender.port().to_string()),
             ])),
         })
     }

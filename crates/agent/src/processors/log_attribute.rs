@@ -14,9 +14,9 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
     name: "LogAttribute",
     description: "Writes attributes to the log, one line for each FlowFile.",
     properties: &[
-        PropertyKind::new("Log Level", "How loud.")
+        PropertyKind::new("Log Level", "How loud; critical is error here.")
             .default("info")
-            .allowed(&["trace", "debug", "info", "warn", "error"]),
+            .allowed(&["trace", "debug", "info", "warn", "error", "critical"]),
         PropertyKind::new(
             "Attributes to Log",
             "Names, separated by commas; empty means all.",
@@ -116,7 +116,7 @@ impl LogAttribute {
             "trace" => tracing::trace!("{line}"),
             "debug" => tracing::debug!("{line}"),
             "warn" => tracing::warn!("{line}"),
-            "error" => tracing::error!("{line}"),
+            "error" | "critical" => tracing::error!("{line}"),
             _ => tracing::info!("{line}"),
         }
         Ok(())
@@ -181,6 +181,7 @@ mod tests {
                 "payload",
             ),
             (vec![("Log Level", "error")], vec!["ERROR"], "INFO"),
+            (vec![("Log Level", "critical")], vec!["ERROR"], "INFO"),
             (vec![("Log Level", "debug")], vec![], "a="),
             (vec![("Attributes to Log", "b, c")], vec!["b=\"2\""], "a="),
             (vec![("Attributes to Ignore", "b")], vec!["a=\"1\""], "b="),

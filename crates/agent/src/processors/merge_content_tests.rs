@@ -9,17 +9,30 @@ use crate::processors::Next;
 use crate::processors::flow_file_stream;
 use crate::testing::Rig;
 
-const PACKING: (&str, &str) = ("Merge Strategy", "Bin-Packing Algorithm");
-
+/// What a flow gets that does not say how.
 fn packing(more: &[(&str, &str)]) -> Rig {
-    Rig::new("MergeContent", &[&[PACKING], more].concat())
+    Rig::new("MergeContent", more)
+}
+
+fn defragmenting(more: &[(&str, &str)]) -> Rig {
+    Rig::new(
+        "MergeContent",
+        &[&[("Merge Strategy", "Defragment")], more].concat(),
+    )
 }
 
 #[test]
 fn a_bin_is_merged_when_it_has_enough_and_its_originals_go_along() {
     let mut rig = packing(&[("Minimum Number of Entries", "3")]);
     for (name, text) in [("a", "one "), ("b", "two "), ("c", "three"), ("d", "four")] {
-        rig.put(&[("filename", name), ("kind", "x")], text);
+        rig.put(
+            &[
+                ("filename", name),
+                ("kind", "x"),
+                ("mime.type", "text/plain"),
+            ],
+            text,
+        );
     }
     rig.run();
     assert_eq!(rig.counts(), [("merged", 1), ("original", 3)]);
@@ -28,6 +41,7 @@ fn a_bin_is_merged_when_it_has_enough_and_its_originals_go_along() {
     assert_eq!(merged.attribute("kind"), "x");
     assert_eq!(merged.attribute("filename"), "");
     assert_eq!(merged.attribute("merge.count"), "3");
+    assert_eq!(merged.attribute("mime.type"), "application/octet-stream");
     let originals = rig.out("original");
     let names: Vec<&str> = originals
         .iter()
@@ -178,7 +192,7 @@ fn header_demarcator_and_footer_stand_around_contents() {
         rig.run();
         assert_eq!(rig.one("merged").text(), expected);
     }
-    let missing = [PACKING, ("Footer File", "/no/such/file")];
+    let missing = [("Footer File", "/no/such/file")];
     let made = Rig::try_new("MergeContent", &missing, serde_json::json!({}));
     assert!(made.err().unwrap().contains("Footer File: cannot read"));
 }
@@ -195,28 +209,38 @@ fn unique_attributes_are_those_without_contradiction() {
     rig.run();
     let merged = rig.one("merged");
     let names: Vec<&str> = merged.attributes.keys().map(String::as_str).collect();
-    let expected = ["merge.bin.age", "merge.count", "mine", "same", "yours"];
+    let expected = [
+        "merge.bin.age",
+        "merge.count",
+        "mime.type",
+        "mine",
+        "same",
+        "yours",
+    ];
     assert_eq!(names, expected);
 }
 
 #[test]
 fn pieces_are_put_together_in_their_order() {
-    let mut rig = Rig::new("MergeContent", &[]);
-    let piece = |index: &str, text: &str, rig: &mut Rig| {
+    let mut rig = defragmenting(&[]);
+    let piece = |index: &str, text: &str, names: [&str; 3], rig: &mut Rig| {
         let attributes = [
-            ("fragment.identifier", "x"),
-            ("fragment.index", index),
-            ("fragment.count", "3"),
+            (names[0], "x"),
+            (names[1], index),
+            (names[2], "3"),
             ("segment.original.filename", "whole.txt"),
         ];
         rig.put(&attributes, text);
     };
-    piece("2", "third", &mut rig);
-    piece("0", "first ", &mut rig);
+    let names = ["fragment.identifier", "fragment.index", "fragment.count"];
+    piece("2", "third", names, &mut rig);
+    // As old splitters named them.
+    let old = ["segment.identifier", "segment.index", "segment.count"];
+    piece("0", "first ", old, &mut rig);
     rig.run();
     assert_eq!(rig.counts(), []);
     rig.kill();
-    piece("1", "second ", &mut rig);
+    piece("1", "second ", names, &mut rig);
     rig.run();
     let merged = rig.one("merged");
     assert_eq!(merged.text(), "first second third");
@@ -225,7 +249,7 @@ fn pieces_are_put_together_in_their_order() {
 
 #[test]
 fn pieces_that_are_no_whole_fail() {
-    let mut rig = Rig::new("MergeContent", &[("Max Bin Age", "1 sec")]);
+    let mut rig = defragmenting(&[("Max Bin Age", "1 sec")]);
     let piece = |index: &str, identifier: &str, rig: &mut Rig| {
         let attributes = [
             ("fragment.identifier", identifier),

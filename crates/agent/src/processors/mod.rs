@@ -538,7 +538,7 @@ impl PropertyKind {
                 Ok(number) if number >= least => return Ok(()),
                 _ => format!("whole number of at least {least}"),
             },
-            Shape::Flag if matches!(value, "true" | "false") => return Ok(()),
+            Shape::Flag if crate::units::flag(value).is_some() => return Ok(()),
             Shape::Flag => "true or false".to_owned(),
             Shape::Duration if crate::units::duration(value).is_some() => return Ok(()),
             Shape::Duration => "duration: write a number and ms, sec, min or hour".to_owned(),

@@ -43,13 +43,15 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
             "A connection that nothing went over for so long is closed; 0 keeps it.",
         )
         .default("15 seconds")
-        .shape(Shape::Duration),
+        .shape(Shape::Duration)
+        .expressions(Expressions::Once),
         PropertyKind::new(
             "Timeout",
             "Longest wait for a connection or for bytes to be taken.",
         )
         .default("15 seconds")
-        .shape(Shape::Duration),
+        .shape(Shape::Duration)
+        .expressions(Expressions::Once),
         PropertyKind::new(
             "Connection Per FlowFile",
             "Whether each has a connection of its own.",

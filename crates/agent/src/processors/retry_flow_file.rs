@@ -21,7 +21,8 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
     properties: &[
         PropertyKind::new("Retry Attribute", "The attribute that counts.")
             .default("flowfile.retries")
-            .required(),
+            .required()
+            .expressions(Expressions::Once),
         PropertyKind::new("Maximum Retries", "How often a FlowFile is tried again.")
             .default("3")
             .shape(Shape::Integer(0))
@@ -41,7 +42,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         PropertyKind::new(
             "Reuse Mode",
             "What becomes of a FlowFile that another RetryFlowFile counted in the same attribute: \
-             it fails, it is told of and counted on, or it is counted anew.",
+             it fails, or it is counted anew, with a warning or without.",
         )
         .default("Fail on Reuse")
         .allowed(&["Fail on Reuse", "Warn on Reuse", "Reset Reuse"]),
@@ -154,8 +155,9 @@ impl RetryFlowFile {
             match self.reuse {
                 Reuse::Fail => return Outcome::Failure(message),
                 Reuse::Warn => context.post(Level::Warning, &message),
-                Reuse::Reset => count = 0,
+                Reuse::Reset => {}
             }
+            count = 0;
         }
         let mut attributes = flow_file.attributes().as_ref().clone();
         if count < retries_max {
@@ -276,7 +278,7 @@ mod tests {
         ];
         for (mode, relationship, count) in [
             ("Fail on Reuse", "failure", "3"),
-            ("Warn on Reuse", "retries_exceeded", "3"),
+            ("Warn on Reuse", "retry", "1"),
             ("Reset Reuse", "retry", "1"),
         ] {
             let (to, seen, rig) = sent(&[("Reuse Mode", mode)], &others);

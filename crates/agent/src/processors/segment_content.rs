@@ -3,8 +3,8 @@
 use super::fragments::{self, Fragments};
 use super::refused::Refused;
 use super::{
-    Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind, PropertyKind,
-    RelationshipKind, Settings,
+    AttributeKind, Dynamic, Expressions, Input, Next, Processor, ProcessorError, ProcessorKind,
+    PropertyKind, RelationshipKind, Settings,
 };
 use crate::engine::Context;
 use crate::expression::Expression;
@@ -35,7 +35,7 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         },
     ],
     writes: &[
-        fragments::IDENTIFIER,
+        AttributeKind::new("fragment.identifier", "The UUID of the FlowFile."),
         fragments::INDEX,
         fragments::COUNT,
         fragments::ORIGINAL,
@@ -67,6 +67,7 @@ impl SegmentContent {
         let text = self.size.evaluate(session.scope(flow_file))?;
         let size = segment_size(&text).map_err(Refused::FlowFile)?;
         let mut fragments = Fragments::of(session, flow_file);
+        fragments.identifier = session.uuid(flow_file);
         let mut offset = 0;
         loop {
             fragments.push(flow_file.content().slice(offset, size), Vec::new())?;

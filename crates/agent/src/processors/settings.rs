@@ -103,7 +103,8 @@ impl<'a> Settings<'a> {
 
     /// True or false.
     pub fn flag(&self, name: &str) -> Result<bool, String> {
-        self.integer(name)
+        let text = self.needed(name)?;
+        units::flag(&text).ok_or_else(|| format!("{name}: '{text}' is neither true nor false"))
     }
 
     /// A duration.

@@ -209,6 +209,8 @@ fn udp_datagrams_over_a_full_queue_are_counted() {
     let taken = take(&mut rig, "success", 5);
     assert_eq!(texts(&taken), ["n0", "n1", "n2", "n3", "n4"]);
     assert_eq!(taken[0].attribute("udp.sender"), "127.0.0.1");
+    let sender = socket.local_addr().unwrap().port().to_string();
+    assert_eq!(taken[0].attribute("udp.sender.port"), sender);
     let told = rig.bulletins();
     assert!(
         told.iter().any(|text| text.starts_with("15 messages")),

@@ -276,6 +276,11 @@ fn content_is_segmented_by_size() {
     assert_eq!(texts(&segments), ["ab", "cd", "e", "small", ""]);
     assert_eq!(segments[2].attribute("fragment.index"), "3");
     assert_eq!(segments[3].attribute("fragment.count"), "1");
+    let wholes = rig.out("original");
+    for (segment, whole) in [(0, 0), (2, 0), (3, 1)] {
+        let told = segments[segment].attribute("fragment.identifier");
+        assert_eq!(told, wholes[whole].uuid);
+    }
     rig.put(&[("size", "many")], "abc");
     let error = rig.trigger().unwrap_err();
     assert!(error.contains("'many' is no size"), "{error}");

@@ -67,6 +67,7 @@ struct Store {
     /// Last sequences by producer and partition: first, count.
     sequences: HashMap<(i64, String, i32), Vec<(i32, i32)>>,
     producers: i64,
+    acks: i16,
     duplicates: u64,
     /// Batches with this value in them are too large.
     refused: Option<Bytes>,
@@ -187,6 +188,18 @@ impl Broker {
     /// The headers of every record, in the order in which they came.
     pub(crate) fn headers(&self) -> Vec<Vec<(String, Option<Bytes>)>> {
         self.0.store.lock().headers.clone()
+    }
+
+    /// A partition's batches.
+    pub(crate) fn batches(&self, topic: &str, partition: i32) -> usize {
+        let store = self.0.store.lock();
+        let batches = store.batches.get(&(topic.to_owned(), partition));
+        batches.map_or(0, |batches| batches.len())
+    }
+
+    /// How many replicas were to have what came last; all, where it is below zero.
+    pub(crate) fn acks(&self) -> i16 {
+        self.0.store.lock().acks
     }
 
     /// Bytes of a partition's batches.
@@ -316,6 +329,7 @@ impl Broker {
             0 => {
                 let asked = ProduceRequest::decode(&mut request, version).unwrap();
                 let wants_answer = asked.acks != 0;
+                self.0.store.lock().acks = asked.acks;
                 let answer = self.produce(asked);
                 if !wants_answer {
                     return Some(BytesMut::new());

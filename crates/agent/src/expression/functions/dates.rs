@@ -11,11 +11,20 @@ pub(super) const FUNCTIONS: &[Function] = &[
         }
         let (pattern, zone) = given.pattern_and_zone()?;
         let millis = number(&given.subject)?.whole()?;
-        pattern.format(millis, &zone).map(Value::Text)
+        let time = jiff::Timestamp::from_millisecond(millis)
+            .map_err(|_| format!("{millis} is no time that has a date"))?;
+        pattern.format(time, &zone).map(Value::Text)
     }),
-    on("toDate", 1, 2, |mut given| {
+    on("toDate", 0, 2, |mut given| {
         if given.subject == Value::Null {
             return Ok(Value::Null);
+        }
+        if given.arguments.is_empty() {
+            // A date of RFC 3339, whose parts an underscore may stand between.
+            let text = given.text();
+            let time = text.replacen('_', " ", 1).parse::<jiff::Timestamp>();
+            let time = time.map_err(|error| format!("'{text}' is no date: {error}"))?;
+            return Ok(Value::Whole(time.as_millisecond()));
         }
         let (pattern, zone) = given.pattern_and_zone()?;
         let now = given.frame.scope.now.0;

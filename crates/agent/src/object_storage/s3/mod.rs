@@ -39,7 +39,7 @@ pub(crate) struct Ask<'r> {
     /// Empty for the bucket itself.
     pub(crate) key: &'r str,
     pub(crate) query: Vec<(&'r str, String)>,
-    pub(crate) headers: Vec<(&'static str, String)>,
+    pub(crate) headers: Vec<(&'r str, String)>,
     pub(crate) body: Option<reqwest::Body>,
     /// SHA-256 of the body in hexadecimal.
     pub(crate) payload: String,

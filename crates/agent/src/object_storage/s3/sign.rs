@@ -39,11 +39,12 @@ pub(crate) fn authorization(credentials: &Credentials, signed: &Signed<'_>) -> S
         .map(|(name, _)| name.as_str())
         .collect();
     let names = names.join(";");
-    let headers: String = signed
-        .headers
-        .iter()
-        .map(|(name, value)| format!("{name}:{}\n", value.trim()))
-        .collect();
+    let mut headers = String::new();
+    for (name, value) in signed.headers {
+        // Blanks within a value count as one.
+        let words: Vec<&str> = value.split_ascii_whitespace().collect();
+        headers += &format!("{name}:{}\n", words.join(" "));
+    }
     let request = format!(
         "{}\n{}\n{}\n{headers}\n{names}\n{}",
         signed.method, signed.path, signed.query, signed.payload

@@ -6,7 +6,7 @@ use std::time::Instant;
 
 use reqwest::{Response, StatusCode};
 
-use super::{FAILURE, InvokeHttp, NO_RETRY, RESPONSE, RETRY, Ready, SUCCESS};
+use super::{CONTENT_TYPE_DEFAULT, FAILURE, InvokeHttp, NO_RETRY, RESPONSE, RETRY, Ready, SUCCESS};
 use crate::bulletins::Level;
 use crate::content::Content;
 use crate::engine::Context;
@@ -104,9 +104,8 @@ impl InvokeHttp {
                 .headers
                 .iter()
                 .find(|(name, _)| name == "content-type");
-            if let Some((_, kind)) = kind {
-                of_answer.set("mime.type", kind.as_str());
-            }
+            let kind = kind.map_or(CONTENT_TYPE_DEFAULT, |(_, kind)| kind);
+            of_answer.set("mime.type", kind);
             let mut response = session.create_child(&[&flow_file], Arc::new(of_answer));
             session.set_content(&mut response, content)?;
             session.note(&response, EventKind::Fetch, &url);

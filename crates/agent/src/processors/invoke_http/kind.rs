@@ -165,7 +165,10 @@ pub(in super::super) const KIND: ProcessorKind = ProcessorKind {
             "invokehttp.tx.id",
             "The same on the original and its answer.",
         ),
-        AttributeKind::new("mime.type", "What an answer is, by its Content-Type."),
+        AttributeKind::new(
+            "mime.type",
+            "What an answer is, by its Content-Type, else application/octet-stream.",
+        ),
         AttributeKind::new("<header>", "On an answer: its headers, in small letters."),
     ],
     input: Input::Allowed,

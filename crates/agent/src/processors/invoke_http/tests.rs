@@ -280,10 +280,13 @@ fn a_server_is_told_that_nothing_comes() {
             ("Send Message Body", sends),
         ];
         let mut rig = Rig::new("InvokeHTTP", &properties);
-        rig.put(&[], content);
+        rig.put(&[("mime.type", "text/plain")], content);
         rig.run();
         let sent = &peer.at("/x")[0];
         assert_eq!(sent.header("content-length"), length, "{method} {content}");
+        // An answer that does not say what it is.
+        let answer = rig.one("response");
+        assert_eq!(answer.attribute("mime.type"), "application/octet-stream");
         assert_eq!(sent.header("transfer-encoding"), None, "{method} {content}");
     }
 }

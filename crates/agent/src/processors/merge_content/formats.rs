@@ -47,13 +47,13 @@ pub(super) enum AttributeStrategy {
 }
 
 impl Format {
-    /// The media type, where the format has one.
-    pub(super) fn mime(self) -> Option<&'static str> {
+    /// The media type.
+    pub(super) fn mime(self) -> &'static str {
         match self {
-            Format::Concatenation => None,
-            Format::Tar => Some("application/tar"),
-            Format::Zip => Some("application/zip"),
-            Format::FlowFileStream => Some(flow_file_stream::MIME),
+            Format::Concatenation => "application/octet-stream",
+            Format::Tar => "application/tar",
+            Format::Zip => "application/zip",
+            Format::FlowFileStream => flow_file_stream::MIME,
         }
     }
 

@@ -58,8 +58,8 @@ pub(super) const KIND: ProcessorKind = ProcessorKind {
         ),
         AttributeKind::new(
             "mime.type",
-            "application/tar, application/zip or application/flowfile-v3; not with Binary \
-             Concatenation.",
+            "application/octet-stream, application/tar, application/zip or \
+             application/flowfile-v3.",
         ),
         AttributeKind::new("merge.count", "How many were put together."),
         AttributeKind::new(
@@ -75,9 +75,9 @@ const PROPERTIES: &[PropertyKind] = &[
     PropertyKind::new(
         "Merge Strategy",
         "Whether pieces of one are put together, by their attributes fragment.identifier, \
-         fragment.index and fragment.count, or whatever comes.",
+         fragment.index and fragment.count (or segment. instead), or whatever comes.",
     )
-    .default(DEFRAGMENT)
+    .default("Bin-Packing Algorithm")
     .allowed(&[DEFRAGMENT, "Bin-Packing Algorithm"]),
     PropertyKind::new("Merge Format", "What they become.")
         .default("Binary Concatenation")
@@ -217,19 +217,18 @@ impl MergeContent {
 
     /// Puts a FlowFile into its bin; it comes back when it belongs nowhere.
     fn add(&mut self, session: &mut ProcessSession<'_>, flow_file: FlowFile) -> Option<FlowFile> {
-        let attribute = |name: &str| flow_file.attribute(name);
         let (group, whole) = if self.defragments {
-            let count = attribute(COUNT).and_then(|text| text.parse().ok());
+            let count = piece(&flow_file, COUNT).and_then(|text| text.parse().ok());
             let index = index_of(&flow_file);
-            match (attribute(IDENTIFIER), count, index) {
+            match (piece(&flow_file, IDENTIFIER), count, index) {
                 (Some(identifier), Some(count), Some(_)) if count > 0 => {
-                    (identifier.into_owned(), Some(count))
+                    (identifier.to_owned(), Some(count))
                 }
                 _ => return Some(flow_file),
             }
         } else {
             let correlation = self.correlation.as_deref();
-            let value = correlation.and_then(attribute);
+            let value = correlation.and_then(|name| flow_file.attribute(name));
             (value.unwrap_or_default().into_owned(), None)
         };
         let bytes = flow_file.size();
@@ -293,9 +292,7 @@ impl MergeContent {
         if let Some(name) = name {
             attributes.set("filename", format!("{name}{}", self.format.extension()));
         }
-        if let Some(mime) = self.format.mime() {
-            attributes.set("mime.type", mime);
-        }
+        attributes.set("mime.type", self.format.mime());
         attributes.set("merge.count", flow_files.len().to_string());
         let oldest = flow_files.iter().map(FlowFile::entry).min();
         let age = oldest.map_or(Duration::ZERO, |oldest| session.now().since(oldest));
@@ -405,7 +402,13 @@ fn read_delimiter(settings: &Settings<'_>, name: &str, is_file: bool) -> Result<
 
 /// Which piece it is.
 fn index_of(flow_file: &FlowFile) -> Option<u64> {
-    flow_file.attributes().get(INDEX)?.parse().ok()
+    piece(flow_file, INDEX)?.parse().ok()
+}
+
+/// What is said of a piece, by its attribute or by that of old flows.
+fn piece<'f>(flow_file: &'f FlowFile, names: [&str; 2]) -> Option<&'f str> {
+    let attributes = flow_file.attributes();
+    names.into_iter().find_map(|name| attributes.get(name))
 }
 
 const MERGED: usize = 0;
@@ -414,9 +417,9 @@ const FAILURE: usize = 2;
 
 const DEFRAGMENT: &str = "Defragment";
 
-const IDENTIFIER: &str = "fragment.identifier";
-const INDEX: &str = "fragment.index";
-const COUNT: &str = "fragment.count";
+const IDENTIFIER: [&str; 2] = ["fragment.identifier", "segment.identifier"];
+const INDEX: [&str; 2] = ["fragment.index", "segment.index"];
+const COUNT: [&str; 2] = ["fragment.count", "segment.count"];
 
 /// FlowFiles that are put into bins before the processor looks up.
 const TAKEN_MAX: usize = 5_000;

@@ -41,8 +41,8 @@ pub(super) const SERVER: [PropertyKind; 8] = [
     PropertyKind::new(KEY, "The certificate's key, a file in DER or PEM."),
     PropertyKind::new(
         TRUSTED,
-        "The server's certificate, or that of who issued it, a file in DER or PEM. Where it is \
-         empty any server is taken, with a warning.",
+        "The server's certificate, or that of who issued it, a file in DER or PEM; of several \
+         files, with commas, any. Where it is empty any server is taken, with a warning.",
     ),
     PropertyKind::new(
         "Path reference types",
@@ -169,11 +169,12 @@ fn security(
                 "{TRUSTED}: it checks nothing where there is neither {CERTIFICATE} nor Username"
             ));
         }
-        Some(file) => {
-            let trusted = Certificate::read(Path::new(&file));
-            Some(trusted.map_err(|why| format!("{TRUSTED}: {why}"))?)
+        Some(files) => {
+            let read = |file: &str| Certificate::read(Path::new(file.trim()));
+            let trusted: Result<Vec<_>, _> = files.split(',').map(read).collect();
+            trusted.map_err(|why| format!("{TRUSTED}: {why}"))?
         }
-        None => None,
+        None => Vec::new(),
     };
     Ok(Security { identity, trusted })
 }

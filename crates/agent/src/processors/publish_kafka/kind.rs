@@ -31,13 +31,14 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
         .expressions(Expressions::Once),
         PropertyKind::new(
             "Kafka Key",
-            "The record's key; without one records go in turn.",
+            "The record's key; without one records go in turn, where MiNiFi's key is the FlowFile's \
+             uuid.",
         )
         .expressions(Expressions::FlowFile),
         PropertyKind::new(
             "Delivery Guarantee",
-            "How many replicas have a record when it counts as sent: all (or -1), 1, or 0, which \
-             waits for no answer and may lose records.",
+            "How many replicas have a record when it counts as sent: all (or -1, or as in MiNiFi \
+             DELIVERY_ONE_NODE), 1, or 0, which waits for no answer and may lose records.",
         )
         .default("1")
         .allowed(&[
@@ -48,7 +49,8 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
             "DELIVERY_REPLICATED",
             "DELIVERY_ONE_NODE",
             "DELIVERY_BEST_EFFORT",
-        ]),
+        ])
+        .expressions(Expressions::Once),
         PropertyKind::new(
             "Batch Size",
             "FlowFiles sent together at most. MiNiFi's default is 10; here what waits goes \
@@ -58,8 +60,8 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
         .shape(Shape::Integer(1)),
         PropertyKind::new(
             "Target Batch Payload Size",
-            "Content bytes sent together at most; where more waits, two such batches of a \
-             partition are under way.",
+            "Content bytes sent together at most; 0 B stands for 512 KB. Where more waits, two \
+             such batches of a partition are under way.",
         )
         .default("512 KB")
         .shape(Shape::Size),

@@ -71,7 +71,8 @@ impl PublishKafka {
     fn new(settings: &Settings<'_>) -> Result<Self, String> {
         let brokers = brokers(settings, "Known Brokers")?;
         let acks = match settings.needed("Delivery Guarantee")?.as_str() {
-            "all" | "-1" | "DELIVERY_REPLICATED" => -1,
+            // A word of old flows, by which MiNiFi has always waited for all replicas.
+            "all" | "-1" | "DELIVERY_REPLICATED" | "DELIVERY_ONE_NODE" => -1,
             "0" | "DELIVERY_BEST_EFFORT" => 0,
             _ => 1,
         };
@@ -95,10 +96,12 @@ impl PublishKafka {
             key: settings.expression("Kafka Key")?,
             acks,
             batch: batch.min(SESSION_FLOW_FILES_MAX).min(batch_max),
-            batch_bytes: settings
-                .size("Target Batch Payload Size")?
-                .min(bytes_max)
-                .max(1),
+            batch_bytes: match settings.size("Target Batch Payload Size")? {
+                0 => BATCH_BYTES_UNSET,
+                bytes => bytes,
+            }
+            .min(bytes_max)
+            .max(1),
             linger: settings.duration("Queue Buffering Max Time")?,
             timeout: settings.duration("Message Timeout")?,
             request_timeout: settings.duration("Request Timeout")?,
@@ -214,6 +217,9 @@ impl Processor for PublishKafka {
 fn unreachable_broker(error: KafkaError) -> ProcessorError {
     ProcessorError::Failed(error.to_string())
 }
+
+/// Content bytes of a batch where MiNiFi sets no bound.
+const BATCH_BYTES_UNSET: u64 = 512 << 10;
 
 const SUCCESS: usize = 0;
 const FAILURE: usize = 1;

@@ -44,6 +44,26 @@ fn check(broker: &Broker, rig: &Rig, expected: &[Bytes]) {
 }
 
 #[test]
+fn old_words_and_no_bound_mean_what_they_mean_in_minifi() {
+    let broker = Broker::start(1);
+    let address = broker.address();
+    let properties = [
+        ("Known Brokers", address.as_str()),
+        ("Topic Name", "lines"),
+        ("Client Name", "test"),
+        ("Delivery Guarantee", "DELIVERY_ONE_NODE"),
+        ("Target Batch Payload Size", "0 B"),
+    ];
+    let mut rig = Rig::new("PublishKafka", &properties);
+    for number in 0..20 {
+        rig.put(&[], number.to_string());
+    }
+    rig.run();
+    check(&broker, &rig, &numbers(0..20));
+    assert_eq!((broker.batches("lines", 0), broker.acks()), (1, -1));
+}
+
+#[test]
 fn batches_are_sent_before_those_ahead_of_them_are_answered() {
     let broker = Broker::start(1);
     // A broker that does not know the producer yet gets a batch at a time.

@@ -5,11 +5,47 @@ use std::time::Duration;
 
 use crate::expression::Expression;
 use crate::flowfile::FlowFile;
+use crate::object_storage::header;
 use crate::object_storage::s3::{Bucket, Identity};
 use crate::processors::object_storage::{PROXY, client, text_alone, text_of};
 use crate::processors::{Expressions, PropertyKind, Settings, Shape};
 use crate::services::{ProxyConfiguration, ProxyType, aws_source};
 use crate::session::ProcessSession;
+
+/// What an answer says of an object's version and encryption, and of how long it is kept: `until`
+/// are attributes and their names in the header.
+pub(super) fn facts_of(
+    answer: &reqwest::Response,
+    until: &[(&'static str, &str)],
+) -> Vec<(&'static str, String)> {
+    let mut facts = Vec::new();
+    facts.extend(header(answer, "x-amz-version-id").map(|version| ("s3.version", version)));
+    // As the property has it: aws_kms.
+    let encryption = header(answer, "x-amz-server-side-encryption");
+    facts.extend(encryption.map(|name| ("s3.sseAlgorithm", name.replace(':', "_"))));
+    let expiration = header(answer, "x-amz-expiration").unwrap_or_default();
+    for (attribute, name) in until {
+        let value = expiration.split_once(&format!("{name}=\""));
+        let value = value.and_then(|(_, rest)| rest.split('"').next());
+        facts.extend(value.map(|value| (*attribute, value.to_owned())));
+    }
+    facts
+}
+
+/// Storage classes, by MiNiFi's names and by S3's.
+pub(super) const CLASSES: [(&str, &str); 11] = [
+    ("Standard", "STANDARD"),
+    ("ReducedRedundancy", "REDUCED_REDUNDANCY"),
+    ("StandardIA", "STANDARD_IA"),
+    ("OnezoneIA", "ONEZONE_IA"),
+    ("IntelligentTiering", "INTELLIGENT_TIERING"),
+    ("Glacier", "GLACIER"),
+    ("DeepArchive", "DEEP_ARCHIVE"),
+    ("Outposts", "OUTPOSTS"),
+    ("GlacierIR", "GLACIER_IR"),
+    ("Snow", "SNOW"),
+    ("ExpressOneZone", "EXPRESS_ONEZONE"),
+];
 
 pub(super) const KEY: PropertyKind = PropertyKind::new(
     "Object Key",

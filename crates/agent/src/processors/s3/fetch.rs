@@ -2,7 +2,7 @@
 
 use reqwest::Method;
 
-use super::common::{ACCOUNT, BUCKET, KEY, REQUESTER_PAYS, Way};
+use super::common::{ACCOUNT, BUCKET, KEY, REQUESTER_PAYS, Way, facts_of};
 use crate::content::Content;
 use crate::engine::Context;
 use crate::expression::Expression;
@@ -51,6 +51,9 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
         AttributeKind::new("mime.type", "What the object is."),
         AttributeKind::new("s3.etag", "The server's tag of its content."),
         AttributeKind::new("s3.version", "Its version, where the bucket keeps them."),
+        AttributeKind::new("s3.sseAlgorithm", "How the server encrypts it."),
+        AttributeKind::new("s3.expirationTime", "Until when it is kept."),
+        AttributeKind::new("s3.expirationTimeRuleId", "The rule that says so."),
     ],
     input: Input::Required,
     make: |settings| FetchS3Object::new(settings).map(|made| Box::new(made) as _),
@@ -90,12 +93,12 @@ impl FetchS3Object {
             Ok(answer) => answer,
             Err(reason) => return Ok(Err(reason)),
         };
-        let mut facts = Vec::new();
-        for (attribute, name) in [
-            ("mime.type", "content-type"),
-            ("s3.etag", "etag"),
-            ("s3.version", "x-amz-version-id"),
-        ] {
+        let until = [
+            ("s3.expirationTime", "expiry-date"),
+            ("s3.expirationTimeRuleId", "rule-id"),
+        ];
+        let mut facts = facts_of(&answer, &until);
+        for (attribute, name) in [("mime.type", "content-type"), ("s3.etag", "etag")] {
             facts.extend(header(&answer, name).map(|value| (attribute, value)));
         }
         let received = receive(session, answer, wait, &mut |_| ()).await?;

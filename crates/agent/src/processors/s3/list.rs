@@ -3,7 +3,7 @@
 //! The state keeps the newest time that was listed and the keys of that time; it is committed
 //! with the FlowFiles. An object that gets an older time than what was listed is not seen.
 
-use super::common::{ACCOUNT, BUCKET, REQUESTER_PAYS, Way};
+use super::common::{ACCOUNT, BUCKET, CLASSES, REQUESTER_PAYS, Way};
 use crate::engine::Context;
 use crate::net::run_until_stop;
 use crate::object_storage::s3::{Bucket, Object};
@@ -62,7 +62,10 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
             "When it changed, in milliseconds since 1970.",
         ),
         AttributeKind::new("s3.length", "Its bytes."),
-        AttributeKind::new("s3.storeClass", "How it is stored."),
+        AttributeKind::new(
+            "s3.storeClass",
+            "How it is stored, as PutS3Object names it; Unknown where it has no name there.",
+        ),
     ],
     input: Input::Forbidden,
     make: |settings| ListS3::new(settings).map(|made| Box::new(made) as _),
@@ -141,6 +144,10 @@ impl Processor for ListS3 {
 
 fn entry(bucket: &str, object: Object) -> Entry {
     let changed = time(&object).unwrap_or_default().to_string();
+    let class = CLASSES
+        .into_iter()
+        .find(|(_, wire)| *wire == object.storage_class)
+        .map_or("Unknown", |(name, _)| name);
     Entry {
         attributes: vec![
             ("s3.bucket", bucket.to_owned()),
@@ -149,7 +156,7 @@ fn entry(bucket: &str, object: Object) -> Entry {
             ("s3.isLatest", "true".to_owned()),
             ("s3.lastModified", changed),
             ("s3.length", object.size.to_string()),
-            ("s3.storeClass", object.storage_class),
+            ("s3.storeClass", class.to_owned()),
         ],
         time: object.last_modified,
         key: object.key,

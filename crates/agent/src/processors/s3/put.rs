@@ -1,8 +1,9 @@
 //! PutS3Object: content of any size as objects, in parts when it is large.
 
 use reqwest::Method;
+use reqwest::header::HeaderName;
 
-use super::common::{ACCOUNT, BUCKET, KEY, Way};
+use super::common::{ACCOUNT, BUCKET, CLASSES, KEY, Way, facts_of};
 use crate::engine::Context;
 use crate::expression::Expression;
 use crate::flowfile::{Attributes, FlowFile};
@@ -46,7 +47,7 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
                 ]),
             PropertyKind::new("Server Side Encryption", "Whether the server encrypts it.")
                 .default("None")
-                .allowed(&["None", "AES256", "aws_kms"]),
+                .allowed(&["None", "AES256", "aws_kms", "aws_kms_dsse"]),
             PropertyKind::new(
                 "Canned ACL",
                 "Who may do what, as PublicRead or public-read.",
@@ -73,19 +74,19 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
                 "Has no meaning: an upload that breaks off is ended at once.",
             )
             .default("60 min")
-            .allowed(&["60 min"]),
+            .shape(Shape::Duration),
             PropertyKind::new(
                 "Multipart Upload Max Age Threshold",
                 "Has no meaning, as the one before.",
             )
             .default("7 days")
-            .allowed(&["7 days"]),
+            .shape(Shape::Duration),
             PropertyKind::new(
                 "Checksum Algorithm",
                 "Has no meaning: the server checks the SHA-256 that is signed.",
             )
             .default("CRC64NVME")
-            .allowed(&["CRC64NVME"]),
+            .allowed(&["CRC32", "CRC32C", "SHA1", "SHA256", "CRC64NVME"]),
             PropertyKind::new(
                 "Use Path Style Access",
                 "Where it is set: whether the bucket stands in the path, whatever Use Virtual \
@@ -95,7 +96,10 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
         ],
         ACCOUNT,
     ),
-    dynamic: Dynamic::None,
+    dynamic: Dynamic::Named {
+        prefix: "",
+        meaning: "metadata of the object, by its name",
+    },
     relationships: &[
         RelationshipKind {
             name: "success",
@@ -112,6 +116,9 @@ pub(in crate::processors) const KIND: ProcessorKind = ProcessorKind {
         AttributeKind::new("s3.contenttype", "What the object is."),
         AttributeKind::new("s3.etag", "The server's tag of its content."),
         AttributeKind::new("s3.version", "Its version, where the bucket keeps them."),
+        AttributeKind::new("s3.sseAlgorithm", "How the server encrypts it."),
+        AttributeKind::new("s3.expiration", "Until when it is kept."),
+        AttributeKind::new("s3.usermetadata", "Its metadata, name=value with commas."),
     ],
     input: Input::Required,
     make: |settings| PutS3Object::new(settings).map(|made| Box::new(made) as _),
@@ -123,6 +130,8 @@ struct PutS3Object {
     acl: Option<Expression>,
     /// Headers that say who may do what, and the users.
     grants: Vec<(&'static str, Expression)>,
+    /// Headers of the object's metadata.
+    metadata: Vec<(String, Expression)>,
     storage_class: &'static str,
     encryption: Option<&'static str>,
     threshold: u64,
@@ -132,7 +141,7 @@ struct PutS3Object {
 /// What the server says of a stored object.
 struct Stored {
     etag: String,
-    version: Option<String>,
+    facts: Vec<(&'static str, String)>,
 }
 
 impl PutS3Object {
@@ -153,29 +162,30 @@ impl PutS3Object {
         ] {
             grants.extend(settings.expression(name)?.map(|users| (header, users)));
         }
+        let mut metadata = Vec::new();
+        for (name, value) in settings.dynamic()? {
+            let header = format!("{METADATA}{}", name.to_ascii_lowercase());
+            HeaderName::from_bytes(header.as_bytes())
+                .map_err(|_| format!("'{name}' cannot be a name of metadata"))?;
+            metadata.push((header, value));
+        }
+        let class = settings.needed("Storage Class")?;
         Ok(PutS3Object {
             grants,
+            metadata,
             way: Way::new(settings, true)?,
             content_type: settings
                 .expression("Content Type")?
                 .unwrap_or_else(|| Expression::literal("application/octet-stream")),
             acl: settings.expression("Canned ACL")?,
-            storage_class: match settings.needed("Storage Class")?.as_str() {
-                "ReducedRedundancy" => "REDUCED_REDUNDANCY",
-                "StandardIA" => "STANDARD_IA",
-                "OnezoneIA" => "ONEZONE_IA",
-                "IntelligentTiering" => "INTELLIGENT_TIERING",
-                "Glacier" => "GLACIER",
-                "DeepArchive" => "DEEP_ARCHIVE",
-                "Outposts" => "OUTPOSTS",
-                "GlacierIR" => "GLACIER_IR",
-                "Snow" => "SNOW",
-                "ExpressOneZone" => "EXPRESS_ONEZONE",
-                _ => "STANDARD",
-            },
+            storage_class: CLASSES
+                .into_iter()
+                .find(|(name, _)| *name == class)
+                .map_or("STANDARD", |(_, wire)| wire),
             encryption: match settings.needed("Server Side Encryption")?.as_str() {
                 "AES256" => Some("AES256"),
                 "aws_kms" => Some("aws:kms"),
+                "aws_kms_dsse" => Some("aws:kms:dsse"),
                 _ => None,
             },
             threshold: size("Multipart Threshold")?,
@@ -187,7 +197,7 @@ impl PutS3Object {
         &self,
         session: &ProcessSession<'_>,
         flow_file: &FlowFile,
-    ) -> Result<Vec<(&'static str, String)>, String> {
+    ) -> Result<Vec<(&str, String)>, String> {
         let kind = text_of(Some(&self.content_type), session, flow_file)?;
         let mut headers = vec![
             ("content-type", kind),
@@ -202,7 +212,10 @@ impl PutS3Object {
         }
         for (header, users) in &self.grants {
             let users = text_of(Some(users), session, flow_file)?;
-            headers.push((header, grantees(&users)));
+            headers.push((*header, grantees(&users)));
+        }
+        for (header, value) in &self.metadata {
+            headers.push((header.as_str(), text_of(Some(value), session, flow_file)?));
         }
         headers.retain(|(_, value)| !value.is_empty());
         Ok(headers)
@@ -232,7 +245,7 @@ impl PutS3Object {
         let answer = outgoing.while_moving(asking, &progress).await?;
         Ok(Stored {
             etag: header(&answer, "etag").unwrap_or_default(),
-            version: header(&answer, "x-amz-version-id"),
+            facts: facts_of(&answer, UNTIL),
         })
     }
 
@@ -304,10 +317,10 @@ impl PutS3Object {
         ask.body = Some(body.into());
         let (client, wait) = (&self.way.client, self.way.wait);
         let answer = bucket.ask(client, session.now(), ask, wait).await?;
-        let version = header(&answer, "x-amz-version-id");
+        let facts = facts_of(&answer, UNTIL);
         Ok(Stored {
             etag: s3::completed(answer).await?,
-            version,
+            facts,
         })
     }
 }
@@ -338,8 +351,17 @@ impl Processor for PutS3Object {
                 attributes.set("s3.bucket", bucket.name.as_str());
                 attributes.set("s3.key", key.as_str());
                 attributes.set("s3.etag", stored.etag);
-                if let Some(version) = stored.version {
-                    attributes.set("s3.version", version);
+                for (name, value) in stored.facts {
+                    attributes.set(name, value);
+                }
+                let headers = self.headers(session, &flow_file).unwrap_or_default();
+                let metadata = headers.iter().filter_map(|(name, value)| {
+                    let name = name.strip_prefix(METADATA)?;
+                    Some(format!("{name}={value}"))
+                });
+                let metadata: Vec<String> = metadata.collect();
+                if !metadata.is_empty() {
+                    attributes.set("s3.usermetadata", metadata.join(","));
                 }
                 session.set_attributes(&mut flow_file, attributes.into());
                 let transit = format!("s3://{}/{key}", bucket.name);
@@ -376,6 +398,12 @@ fn grantees(users: &str) -> String {
     });
     users.collect::<Vec<_>>().join(", ")
 }
+
+/// What headers of metadata begin with.
+const METADATA: &str = "x-amz-meta-";
+
+/// The attribute that says until when an object is kept.
+const UNTIL: &[(&str, &str)] = &[("s3.expiration", "expiry-date")];
 
 const FULL_CONTROL: &str = "FullControl User List";
 const READ: &str = "Read Permission User List";

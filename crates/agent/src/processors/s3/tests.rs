@@ -12,6 +12,8 @@ use crate::testing::{Answer, HttpPeer, Rig, Seen};
 
 const SECRET: &str = "the secret";
 
+const EXPIRATION: &str = "expiry-date=\"Fri, 01 Jan 2027 00:00:00 GMT\", rule-id=\"a year\"";
+
 /// What failed is seen after this time.
 const PENALTY: Duration = Duration::from_secs(60);
 
@@ -120,6 +122,8 @@ fn answer(store: &mut Store, seen: &Seen) -> Answer {
             Answer::new(200, "")
                 .with("ETag", "\"whole\"")
                 .with("x-amz-version-id", "v7")
+                .with("x-amz-server-side-encryption", "aws:kms")
+                .with("x-amz-expiration", EXPIRATION)
         }
         ("DELETE", ..) => {
             store.objects.remove(path);
@@ -129,6 +133,7 @@ fn answer(store: &mut Store, seen: &Seen) -> Answer {
         _ => match store.objects.get(path) {
             Some((content, kind, _)) => Answer::new(200, content.clone())
                 .with("content-type", kind)
+                .with("x-amz-expiration", EXPIRATION)
                 .with("ETag", "\"e\""),
             None => Answer::new(404, "<Error><Code>NoSuchKey</Code></Error>"),
         },
@@ -197,6 +202,7 @@ fn an_object_is_put_listed_fetched_and_deleted() {
             ("Content Type", "text/x"),
             ("Object Key", "in/${filename}"),
             ("Storage Class", "StandardIA"),
+            ("Origin", "at  ${filename}"),
         ],
     );
     put.put(&[("filename", "a & b")], "hello");
@@ -209,6 +215,17 @@ fn an_object_is_put_listed_fetched_and_deleted() {
     assert_eq!(
         (out.attribute("s3.etag"), out.attribute("s3.version")),
         ("whole", "v7")
+    );
+    for (name, value) in [
+        ("s3.sseAlgorithm", "aws_kms"),
+        ("s3.expiration", "Fri, 01 Jan 2027 00:00:00 GMT"),
+        ("s3.usermetadata", "origin=at  a & b"),
+    ] {
+        assert_eq!(out.attribute(name), value, "{name}");
+    }
+    assert_eq!(
+        peer.seen()[0].header("x-amz-meta-origin"),
+        Some("at  a & b")
     );
     let (content, kind, _) = store.lock().objects["/box/in/a%20%26%20b"].clone();
     assert_eq!(
@@ -232,6 +249,12 @@ fn an_object_is_put_listed_fetched_and_deleted() {
         (out.attribute("path"), out.attribute("filename")),
         ("in", "a & b")
     );
+    for (name, value) in [
+        ("s3.expirationTime", "Fri, 01 Jan 2027 00:00:00 GMT"),
+        ("s3.expirationTimeRuleId", "a year"),
+    ] {
+        assert_eq!(out.attribute(name), value, "{name}");
+    }
     fetch.advance(PENALTY);
     assert_eq!(fetch.one("failure").text(), "kept");
     assert!(
@@ -333,6 +356,7 @@ fn each_object_is_listed_once_over_pages_and_crashes() {
     let listed: Vec<&str> = first.iter().map(|out| out.attribute("filename")).collect();
     assert_eq!(listed, ["in/1", "in/2", "in/3", "in/x&y"]);
     assert_eq!(first[0].attribute("s3.length"), "3");
+    assert_eq!(first[0].attribute("s3.storeClass"), "Standard");
     assert_eq!(first[0].attribute("s3.lastModified"), "1767225601000");
     list.trigger().unwrap();
     assert_eq!(names(&mut list), [""; 0]);

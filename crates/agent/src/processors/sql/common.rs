@@ -25,7 +25,8 @@ pub(super) const OUTPUT_FORMAT: PropertyKind = PropertyKind::new(
     "Rows are a list of JSON objects, plain or indented.",
 )
 .default("JSON-Pretty")
-.allowed(&["JSON", "JSON-Pretty"]);
+.allowed(&["JSON", "JSON-Pretty"])
+.expressions(Expressions::Once);
 
 pub(super) const ROWS_MAX: PropertyKind = PropertyKind::new(
     "Max Rows Per Flow File",
