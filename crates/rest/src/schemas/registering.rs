@@ -174,9 +174,14 @@ impl SchemaRegistry {
             let source = source(&state, context, &content)?;
             new.references = content.references;
             let last = state.versions(subject).and_then(last_live);
-            let last = last.map(|(_, version)| version.schema.content.clone());
-            let last = last.filter(|last| new.tags.are_taken_over && last.kind == new.kind);
+            let last = last.map(|(_, version)| version.schema.clone());
+            let is_alike = |last: &Arc<Schema>| last.content.kind == new.kind;
+            let last = last.filter(|last| new.tags.are_taken_over && is_alike(last));
             (source, normalize || state.normalizes(subject), last)
+        };
+        let earlier = match earlier {
+            Some(earlier) => Some(self.parse(&earlier).await?),
+            None => None,
         };
         let is_retagged = earlier.is_some() || new.tags.are_changed();
         let references = is_retagged.then(|| source.references.clone());
