@@ -32,7 +32,7 @@ mod tests;
 use std::sync::Arc;
 
 use streams::{EventStore, TopicName, TopicNameError};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 pub use compatibility::Level;
 pub use config::SchemasConfig;
@@ -191,6 +191,14 @@ impl SchemaRegistry {
         }
         let schema = version?.schema;
         Ok((schema.id, self.parse(&schema).await?))
+    }
+
+    /// Takes the turn of who writes, once all was read that the topic holds now: what another process
+    /// or client wrote just before is neither overwritten nor passed over.
+    async fn turn(&self) -> Result<MutexGuard<'_, ()>, SchemaError> {
+        let turn = self.writing.lock().await;
+        self.log.catch_up().await?;
+        Ok(turn)
     }
 
     /// The subject that a name stands for.

@@ -153,9 +153,13 @@ impl SchemaRegistry {
         if let Some(rule_set) = &new.rule_set {
             check_rules(rule_set)?;
         }
+        let context = context_of(subject);
+        if !self.log.state().has_all(context, &new.references) {
+            // Another process may have registered them just now.
+            self.log.catch_up().await?;
+        }
         let (source, normalize, earlier) = {
             let state = self.log.state();
-            let context = context_of(subject);
             let mut references = std::mem::take(&mut new.references);
             for reference in references.iter_mut().filter(|of| of.version == LAST) {
                 let subject = resolved(context, &reference.subject);
@@ -221,8 +225,17 @@ impl SchemaRegistry {
         let is_completed = new.complete(&self.log.state(), subject) || new.tags.are_changed();
         let Prepared { content, parsed } = self.prepare(subject, &mut new, normalize).await?;
         let _turn = self.writing.lock().await;
+        let mut has_all_read = false;
         for _ in 0..TRIES_MAX {
-            let plan = self.plan(&self.log.state(), subject, &content, &new)?;
+            let plan = self.plan(&self.log.state(), subject, &content, &new);
+            if !has_all_read && !matches!(plan, Ok(Plan::Done { .. })) {
+                // What is there stays; before anything is written or refused, what others have
+                // registered or set just now counts too.
+                self.log.catch_up().await?;
+                has_all_read = true;
+                continue;
+            }
+            let plan = plan?;
             let registered = |id, version, content: Content| {
                 let is_told =
                     is_completed || content.metadata.is_some() || content.rule_set.is_some();

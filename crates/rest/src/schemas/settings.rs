@@ -83,7 +83,7 @@ impl SchemaRegistry {
         subject: Option<&str>,
         change: ConfigChange,
     ) -> Result<(), SchemaError> {
-        let _turn = self.writing.lock().await;
+        let _turn = self.turn().await?;
         let merged = {
             let state = self.log.state();
             check_writable(&state, subject)?;
@@ -104,7 +104,7 @@ impl SchemaRegistry {
         &self,
         subject: Option<&str>,
     ) -> Result<ConfigValue, SchemaError> {
-        let _turn = self.writing.lock().await;
+        let _turn = self.turn().await?;
         let was = {
             let state = self.log.state();
             check_writable(&state, subject)?;
@@ -135,7 +135,7 @@ impl SchemaRegistry {
         mode: Mode,
         force: bool,
     ) -> Result<(), SchemaError> {
-        let _turn = self.writing.lock().await;
+        let _turn = self.turn().await?;
         {
             let state = self.log.state();
             if mode == Mode::ReadonlyOverride && subject.is_some() {
@@ -154,7 +154,7 @@ impl SchemaRegistry {
 
     /// Takes the mode of a subject back, or of all; answers what that was.
     pub(super) async fn unset_mode(&self, subject: Option<&str>) -> Result<Mode, SchemaError> {
-        let _turn = self.writing.lock().await;
+        let _turn = self.turn().await?;
         let was = self.log.state().mode(subject);
         match (was, subject) {
             (Some(was), _) => {

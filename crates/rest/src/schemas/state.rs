@@ -421,6 +421,15 @@ impl State {
         self.subjects.get(subject)?.get(&version)
     }
 
+    /// Whether the schemas that references from a context mean are there.
+    pub fn has_all(&self, context: &str, references: &[Reference]) -> bool {
+        references.iter().all(|of| {
+            let versions = self.versions(&resolved(context, &of.subject));
+            // A version that is none stands for the last one.
+            versions.is_some_and(|found| of.version < 0 || found.contains_key(&of.version))
+        })
+    }
+
     /// The schema of an id.
     pub fn schema(&self, context: &str, id: i32) -> Option<&Arc<Schema>> {
         let bound = self.contexts.get(context)?.by_id.get(&id)?;
