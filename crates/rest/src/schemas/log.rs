@@ -67,6 +67,11 @@ impl Log {
         &self.topic
     }
 
+    /// The id of the cluster that has the topic.
+    pub async fn cluster_id(&self) -> Result<String, SchemaError> {
+        Ok(self.store.cluster().await?.id)
+    }
+
     /// What is known now. Not to be held over anything that waits.
     pub fn state(&self) -> parking_lot::RwLockReadGuard<'_, State> {
         self.following.state.read()

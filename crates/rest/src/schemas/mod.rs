@@ -15,12 +15,15 @@ mod config;
 mod deleting;
 mod error;
 pub(crate) mod format;
+mod guid;
 mod http;
 mod limits;
 mod log;
+mod md5;
 mod parsed;
 mod record;
 mod registering;
+mod retagging;
 mod settings;
 mod state;
 #[cfg(test)]

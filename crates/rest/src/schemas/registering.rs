@@ -57,8 +57,10 @@ pub(super) struct Prepared {
 pub(super) struct Registered {
     pub id: i32,
     pub schema: Arc<ParsedSchema>,
-    /// The version with what is around it, where that is not just as it came.
-    pub version: Option<(i32, Content)>,
+    pub version: i32,
+    pub content: Content,
+    /// Whether it is not just as it came, or has something around it.
+    pub is_completed: bool,
 }
 
 /// Versions of a subject, each with its number.
@@ -242,7 +244,9 @@ impl SchemaRegistry {
                 Registered {
                     id,
                     schema: parsed.clone(),
-                    version: (is_told && new.id.is_none()).then_some((version, content)),
+                    version,
+                    is_completed: is_told && new.id.is_none(),
+                    content,
                 }
             };
             let (content, id, version, asked) = match plan {

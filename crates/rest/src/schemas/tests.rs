@@ -20,6 +20,7 @@ use super::format::SchemaType;
 use super::record::{Mode, Reference};
 use super::registering::NewSchema;
 use super::settings::ConfigChange;
+use super::state::Content;
 use super::subject::DEFAULT_CONTEXT;
 use super::{AskedVersion, SchemaError, SchemaRegistry, SchemasConfig, routes};
 use crate::Logins;
@@ -179,7 +180,7 @@ async fn what_another_process_wrote_just_now_is_not_passed_over() {
         let later = fixed(100 + n);
         let refused = other.register(&subject, SchemaType::Avro, &later);
         assert_eq!(refused.await.unwrap_err().code(), 42205);
-        assert_eq!(other.unset_mode(Some(&subject)).await.unwrap(), mode);
+        assert_eq!(other.unset_mode(Some(&subject), false).await.unwrap(), mode);
         one.register(&subject, SchemaType::Avro, &fixed(100 + n))
             .await
             .unwrap();
@@ -419,6 +420,17 @@ async fn a_tenants_subjects_are_there_for_nobody_of_another_one() {
     assert_eq!(register("bob", ":.beta:x", &schema("Hidden")).await.0, 200);
     assert_eq!(register("ann", of_acme, &schema("Own")).await.0, 200);
     assert_eq!(register("root", "plain", &schema("Plain")).await.0, 200);
+    let hidden = Content {
+        kind: SchemaType::Avro,
+        text: r#"{"type":"record","name":"Hidden","fields":[]}"#.into(),
+        references: Vec::new(),
+        metadata: None,
+        rule_set: None,
+    };
+    let guid = hidden.guid();
+    let path = format!("/schemas/guids/{guid}/ids");
+    let told = r#"[{"context":".beta","id":1}]"#.to_owned();
+    assert_eq!(ask("bob", "GET", &path, "").await, (200, told));
     let own = format!(r#"["{of_acme}","plain"]"#);
     assert_eq!(ask("ann", "GET", "/subjects", "").await, (200, own));
     assert_eq!(ask("ann", "GET", "/contexts", "").await.1, r#"["."]"#);
@@ -444,6 +456,10 @@ async fn a_tenants_subjects_are_there_for_nobody_of_another_one() {
         ("GET", format!("/schemas/ids/{secret}"), "", 404),
         ("GET", format!("/schemas/ids/{secret}/schema"), "", 404),
         ("GET", format!("/schemas/ids/{secret}/subjects"), "", 404),
+        ("GET", "/schemas/ids/1?subject=x".to_owned(), "", 404),
+        ("GET", format!("/schemas/guids/{guid}"), "", 404),
+        ("GET", format!("/schemas/guids/{guid}/ids"), "", 404),
+        ("DELETE", "/contexts/.beta".to_owned(), "", 403),
         (
             "PUT",
             "/config".to_owned(),
