@@ -102,8 +102,7 @@ async fn set_user(
         #[serde(default = "iterations_default")]
         iterations: u32,
     }
-    let held = management.gate.read(&headers, body).await?;
-    let asked: Password = answer::entity(&held.bytes)?;
+    let asked: Password = management.gate.entity(&headers, body).await?;
     let access = Arc::clone(&management.access);
     blocking(move || {
         let (forms, password) = (&asked.mechanisms, &asked.password);
@@ -134,8 +133,7 @@ async fn add_acl(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, RestError> {
-    let held = management.gate.read(&headers, body).await?;
-    let asked: AclWords = answer::entity(&held.bytes)?;
+    let asked: AclWords = management.gate.entity(&headers, body).await?;
     let acl = asked.acl()?;
     let told = json!(acl);
     let access = Arc::clone(&management.access);

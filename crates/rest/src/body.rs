@@ -13,8 +13,10 @@ use axum::http::{HeaderMap, header};
 use bytes::{Bytes, BytesMut};
 use http_body::Body as HttpBody;
 use http_body_util::BodyExt;
+use serde::de::DeserializeOwned;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
+use crate::answer;
 use crate::error::RestError;
 use crate::limits;
 
@@ -109,6 +111,15 @@ impl Gate {
             bytes,
             _share: share,
         })
+    }
+
+    /// Reads a JSON body, an object, of which nothing is held beyond what it is read as.
+    pub async fn entity<B, T>(&self, headers: &HeaderMap, body: B) -> Result<T, RestError>
+    where
+        B: HttpBody<Data = Bytes, Error: fmt::Display> + Unpin,
+        T: DeserializeOwned,
+    {
+        answer::entity(&self.read(headers, body).await?.bytes)
     }
 
     async fn share(&self, bytes: u64) -> Result<OwnedSemaphorePermit, RestError> {

@@ -101,8 +101,7 @@ async fn alter(
     struct Changes {
         config: BTreeMap<String, Option<String>>,
     }
-    let held = groups.gate.read(&headers, body).await?;
-    let asked: Changes = answer::entity(&held.bytes)?;
+    let asked: Changes = groups.gate.entity(&headers, body).await?;
     groups
         .store
         .alter_group(&group, changes(asked.config))
@@ -138,8 +137,7 @@ async fn reset(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, RestError> {
-    let held = groups.gate.read(&headers, body).await?;
-    let asked: Reset = answer::entity(&held.bytes)?;
+    let asked: Reset = groups.gate.entity(&headers, body).await?;
     // A group that was never there may be given offsets before its first member comes.
     let detail = match groups.detail(&group).await {
         Err(RestError::GroupNotFound(_)) if !asked.all_topics => None,

@@ -82,8 +82,7 @@ async fn create(
         #[serde(default)]
         config: BTreeMap<String, String>,
     }
-    let held = management.gate.read(&headers, body).await?;
-    let asked: NewTopic = answer::entity(&held.bytes)?;
+    let asked: NewTopic = management.gate.entity(&headers, body).await?;
     let name: TopicName = asked.name.parse().map_err(StreamsError::InvalidTopic)?;
     let spec = TopicSpec {
         name,
@@ -122,8 +121,7 @@ async fn alter(
         config: BTreeMap<String, Option<String>>,
     }
     let name = answer::topic_name(&name)?;
-    let held = management.gate.read(&headers, body).await?;
-    let asked: Changes = answer::entity(&held.bytes)?;
+    let asked: Changes = management.gate.entity(&headers, body).await?;
     if !asked.config.is_empty() {
         management
             .store
@@ -149,8 +147,7 @@ async fn delete_records(
         offset: Option<i64>,
     }
     let name = answer::topic_name(&name)?;
-    let held = management.gate.read(&headers, body).await?;
-    let Before { partition, offset } = answer::entity(&held.bytes)?;
+    let Before { partition, offset } = management.gate.entity(&headers, body).await?;
     let start = management
         .store
         .delete_records(&name, partition, offset)

@@ -67,8 +67,7 @@ async fn grant(
     headers: HeaderMap,
     body: Body,
 ) -> Result<Response, RestError> {
-    let held = management.gate.read(&headers, body).await?;
-    let asked: Given = answer::entity(&held.bytes)?;
+    let asked: Given = management.gate.entity(&headers, body).await?;
     let (principal, grant) = asked.read()?;
     let access = Arc::clone(&management.access);
     blocking(move || access.grant(principal, grant)).await?;

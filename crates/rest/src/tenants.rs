@@ -138,8 +138,7 @@ async fn set(
     body: Body,
 ) -> Result<Response, RestError> {
     let name = changed_by(&who, &name)?;
-    let held = tenants.gate.read(&headers, body).await?;
-    let change: TenantChange = answer::entity(&held.bytes)?;
+    let change: TenantChange = tenants.gate.entity(&headers, body).await?;
     let told = to_its_end(async move {
         let tenant = tenants.changed(&name, change).await?;
         Ok(object(&name, &tenant))
@@ -207,8 +206,7 @@ async fn purge(
 ) -> Result<Response, RestError> {
     changed_by(&who, &name)?;
     let (name, _) = tenants.find(&who, &name)?;
-    let held = tenants.gate.read(&headers, body).await?;
-    let asked: Purging = answer::entity(&held.bytes)?;
+    let asked: Purging = tenants.gate.entity(&headers, body).await?;
     let before = asked.before_ms.map(UnixMillis);
     let purged = to_its_end(async move { tenants.purged(&name, before).await });
     Ok(answer::json(StatusCode::OK, JSON, &purged.await?))

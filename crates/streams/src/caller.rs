@@ -326,6 +326,11 @@ impl EventStore for AsCaller {
         self.store.topic_settings(topic).await
     }
 
+    async fn default_settings(&self, topic: &TopicName) -> Result<Vec<HeldSetting>, StreamsError> {
+        self.caller.check_topic(Operation::DescribeConfigs, topic)?;
+        self.store.default_settings(topic).await
+    }
+
     async fn alter_topic(
         &self,
         topic: &TopicName,

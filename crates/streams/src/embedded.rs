@@ -109,6 +109,10 @@ impl EventStore for Embedded {
         Ok(self.streams.settings_of(&found))
     }
 
+    async fn default_settings(&self, topic: &TopicName) -> Result<Vec<HeldSetting>, StreamsError> {
+        Ok(self.streams.default_settings(topic))
+    }
+
     async fn alter_topic(
         &self,
         topic: &TopicName,

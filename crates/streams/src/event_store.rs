@@ -74,6 +74,12 @@ pub trait EventStore: Administration {
         Err(StreamsError::Unsupported("telling a topic's settings"))
     }
 
+    /// The settings that a new topic of this name would have, by name.
+    async fn default_settings(&self, topic: &TopicName) -> Result<Vec<HeldSetting>, StreamsError> {
+        let _ = topic;
+        Err(StreamsError::Unsupported("telling a new topic's settings"))
+    }
+
     /// Changes settings of a topic, all or none; durable when this returns.
     async fn alter_topic(
         &self,

@@ -125,7 +125,7 @@ impl Reserved {
 /// of the list that it is in.
 pub(super) fn check_rules(rule_set: &Map<String, Value>) -> Result<(), SchemaError> {
     let mut seen = HashSet::new();
-    for (list, modes) in LISTS {
+    for (list, modes) in RULE_LISTS {
         let rules = match rule_set.get(list) {
             None | Some(Value::Null) => continue,
             Some(Value::Array(rules)) => rules,
@@ -231,7 +231,7 @@ fn lay_metadata(below: &mut Map<String, Value>, above: Map<String, Value>) {
 }
 
 /// Lays rules over others: the upper stand behind the lower, and instead of those that are called so.
-fn lay_rules(below: &mut Map<String, Value>, above: Map<String, Value>) {
+pub(super) fn lay_rules(below: &mut Map<String, Value>, above: Map<String, Value>) {
     for (name, above) in above.into_iter().filter(|(_, above)| !above.is_null()) {
         match (below.get_mut(&name), above) {
             (Some(Value::Array(below)), Value::Array(above)) => {
@@ -267,7 +267,7 @@ const RESERVED: &str = "confluent:reserved";
 const KINDS: [&str; 2] = ["TRANSFORM", "CONDITION"];
 
 /// The lists of a rule set, each with the modes of its rules.
-const LISTS: [(&str, &[&str]); 3] = [
+pub(super) const RULE_LISTS: [(&str, &[&str]); 3] = [
     ("migrationRules", &["UPGRADE", "DOWNGRADE", "UPDOWN"]),
     ("domainRules", &["WRITE", "READ", "WRITEREAD"]),
     ("encodingRules", &["WRITE", "READ", "WRITEREAD"]),

@@ -59,7 +59,7 @@ impl SchemaRegistry {
         &self,
         mut plan: impl FnMut(&State) -> Result<Vec<Entry>, SchemaError>,
     ) -> Result<(), SchemaError> {
-        let _turn = self.writing.lock().await;
+        let _turn = self.turn().await?;
         for _ in 0..TRIES_MAX {
             let entries = plan(&self.log.state())?;
             if entries.is_empty() || self.log.write(entries).await? {

@@ -67,6 +67,11 @@ impl Log {
         &self.topic
     }
 
+    /// The id of the cluster that has the topic.
+    pub async fn cluster_id(&self) -> Result<String, SchemaError> {
+        Ok(self.store.cluster().await?.id)
+    }
+
     /// What is known now. Not to be held over anything that waits.
     pub fn state(&self) -> parking_lot::RwLockReadGuard<'_, State> {
         self.following.state.read()
@@ -185,7 +190,8 @@ impl Log {
 
     /// Waits for what is in the topic now, for a bounded time: another process may have written it.
     pub async fn catch_up(&self) -> Result<(), SchemaError> {
-        let info = self.store.topic(&self.topic).await?;
+        let info = self.store.topic(&self.topic).await;
+        let info = info.map_err(|error| self.noted(error))?;
         let end = info.partition_offsets.first().map_or(0, |range| range.end);
         let mut next = self.following.next.subscribe();
         let reached = next.wait_for(|next| *next >= end);
@@ -254,14 +260,16 @@ impl Log {
         };
         match self.store.produce(batch).await {
             Ok(placed) => Ok(placed.base_offset + count - 1),
-            Err(error) => {
-                if matches!(error, StreamsError::UnknownTopic(_)) {
-                    // It was deleted; the next call makes it anew.
-                    self.following.is_ready.store(false, Ordering::Release);
-                }
-                Err(error.into())
-            }
+            Err(error) => Err(self.noted(error)),
         }
+    }
+
+    /// Notes that the topic was deleted where an error says so; the next call makes it anew.
+    fn noted(&self, error: StreamsError) -> SchemaError {
+        if matches!(error, StreamsError::UnknownTopic(_)) {
+            self.following.is_ready.store(false, Ordering::Release);
+        }
+        error.into()
     }
 
     fn too_much(&self) -> SchemaError {

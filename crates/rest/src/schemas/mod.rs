@@ -15,12 +15,15 @@ mod config;
 mod deleting;
 mod error;
 pub(crate) mod format;
+mod guid;
 mod http;
 mod limits;
 mod log;
+mod md5;
 mod parsed;
 mod record;
 mod registering;
+mod retagging;
 mod settings;
 mod state;
 #[cfg(test)]
@@ -32,7 +35,7 @@ mod tests;
 use std::sync::Arc;
 
 use streams::{EventStore, TopicName, TopicNameError};
-use tokio::sync::Mutex;
+use tokio::sync::{Mutex, MutexGuard};
 
 pub use compatibility::Level;
 pub use config::SchemasConfig;
@@ -191,6 +194,14 @@ impl SchemaRegistry {
         }
         let schema = version?.schema;
         Ok((schema.id, self.parse(&schema).await?))
+    }
+
+    /// Takes the turn of who writes, once all was read that the topic holds now: what another process
+    /// or client wrote just before is neither overwritten nor passed over.
+    async fn turn(&self) -> Result<MutexGuard<'_, ()>, SchemaError> {
+        let turn = self.writing.lock().await;
+        self.log.catch_up().await?;
+        Ok(turn)
     }
 
     /// The subject that a name stands for.

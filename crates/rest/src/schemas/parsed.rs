@@ -82,7 +82,7 @@ impl SchemaRegistry {
         schema: &Schema,
         format: Option<&str>,
     ) -> Result<Option<String>, SchemaError> {
-        let is_wanted = format == Some("serialized") && schema.content.kind == SchemaType::Protobuf;
+        let is_wanted = format == Some(SERIALIZED) && schema.content.kind == SchemaType::Protobuf;
         match is_wanted {
             true => Ok(self.parse(schema).await?.serialized()),
             false => Ok(None),
@@ -95,10 +95,10 @@ pub(super) async fn parse(source: SchemaSource) -> Result<Arc<ParsedSchema>, Sch
     aside(move || ParsedSchema::parse(&source).map(Arc::new)).await
 }
 
-/// A schema with other tags: with those of an earlier text, and then as they were asked to change.
+/// A schema with other tags: with those of an earlier one, and then as they were asked to change.
 pub(super) async fn retagged(
     parsed: &Arc<ParsedSchema>,
-    earlier: Option<Arc<Content>>,
+    earlier: Option<Arc<ParsedSchema>>,
     tags: &Tags,
     references: Vec<NamedSource>,
 ) -> Result<Arc<ParsedSchema>, SchemaError> {
@@ -113,7 +113,7 @@ pub(super) async fn retagged(
             })
         };
         if let Some(earlier) = earlier {
-            parsed = Arc::new(again(parsed.with_tags_of(&earlier.text)?)?);
+            parsed = Arc::new(again(parsed.with_tags_of(&earlier)?)?);
         }
         if tags.are_changed() {
             parsed = Arc::new(again(parsed.tagged(&tags.added, &tags.removed)?)?);
@@ -203,3 +203,6 @@ impl Sources<'_> {
         Ok(())
     }
 }
+
+/// The format that is a Protobuf schema's descriptor in base64.
+pub(super) const SERIALIZED: &str = "serialized";

@@ -57,8 +57,10 @@ pub(super) struct Prepared {
 pub(super) struct Registered {
     pub id: i32,
     pub schema: Arc<ParsedSchema>,
-    /// The version with what is around it, where that is not just as it came.
-    pub version: Option<(i32, Content)>,
+    pub version: i32,
+    pub content: Content,
+    /// Whether it is not just as it came, or has something around it.
+    pub is_completed: bool,
 }
 
 /// Versions of a subject, each with its number.
@@ -153,9 +155,13 @@ impl SchemaRegistry {
         if let Some(rule_set) = &new.rule_set {
             check_rules(rule_set)?;
         }
+        let context = context_of(subject);
+        if !self.log.state().has_all(context, &new.references) {
+            // Another process may have registered them just now.
+            self.log.catch_up().await?;
+        }
         let (source, normalize, earlier) = {
             let state = self.log.state();
-            let context = context_of(subject);
             let mut references = std::mem::take(&mut new.references);
             for reference in references.iter_mut().filter(|of| of.version == LAST) {
                 let subject = resolved(context, &reference.subject);
@@ -174,9 +180,14 @@ impl SchemaRegistry {
             let source = source(&state, context, &content)?;
             new.references = content.references;
             let last = state.versions(subject).and_then(last_live);
-            let last = last.map(|(_, version)| version.schema.content.clone());
-            let last = last.filter(|last| new.tags.are_taken_over && last.kind == new.kind);
+            let last = last.map(|(_, version)| version.schema.clone());
+            let is_alike = |last: &Arc<Schema>| last.content.kind == new.kind;
+            let last = last.filter(|last| new.tags.are_taken_over && is_alike(last));
             (source, normalize || state.normalizes(subject), last)
+        };
+        let earlier = match earlier {
+            Some(earlier) => Some(self.parse(&earlier).await?),
+            None => None,
         };
         let is_retagged = earlier.is_some() || new.tags.are_changed();
         let references = is_retagged.then(|| source.references.clone());
@@ -216,15 +227,26 @@ impl SchemaRegistry {
         let is_completed = new.complete(&self.log.state(), subject) || new.tags.are_changed();
         let Prepared { content, parsed } = self.prepare(subject, &mut new, normalize).await?;
         let _turn = self.writing.lock().await;
+        let mut has_all_read = false;
         for _ in 0..TRIES_MAX {
-            let plan = self.plan(&self.log.state(), subject, &content, &new)?;
+            let plan = self.plan(&self.log.state(), subject, &content, &new);
+            if !has_all_read && !matches!(plan, Ok(Plan::Done { .. })) {
+                // What is there stays; before anything is written or refused, what others have
+                // registered or set just now counts too.
+                self.log.catch_up().await?;
+                has_all_read = true;
+                continue;
+            }
+            let plan = plan?;
             let registered = |id, version, content: Content| {
                 let is_told =
                     is_completed || content.metadata.is_some() || content.rule_set.is_some();
                 Registered {
                     id,
                     schema: parsed.clone(),
-                    version: (is_told && new.id.is_none()).then_some((version, content)),
+                    version,
+                    is_completed: is_told && new.id.is_none(),
+                    content,
                 }
             };
             let (content, id, version, asked) = match plan {

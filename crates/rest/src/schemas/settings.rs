@@ -83,7 +83,7 @@ impl SchemaRegistry {
         subject: Option<&str>,
         change: ConfigChange,
     ) -> Result<(), SchemaError> {
-        let _turn = self.writing.lock().await;
+        let _turn = self.turn().await?;
         let merged = {
             let state = self.log.state();
             check_writable(&state, subject)?;
@@ -104,7 +104,7 @@ impl SchemaRegistry {
         &self,
         subject: Option<&str>,
     ) -> Result<ConfigValue, SchemaError> {
-        let _turn = self.writing.lock().await;
+        let _turn = self.turn().await?;
         let was = {
             let state = self.log.state();
             check_writable(&state, subject)?;
@@ -135,7 +135,7 @@ impl SchemaRegistry {
         mode: Mode,
         force: bool,
     ) -> Result<(), SchemaError> {
-        let _turn = self.writing.lock().await;
+        let _turn = self.turn().await?;
         {
             let state = self.log.state();
             if mode == Mode::ReadonlyOverride && subject.is_some() {
@@ -152,18 +152,68 @@ impl SchemaRegistry {
         self.log.write(vec![entry]).await.map(|_| ())
     }
 
-    /// Takes the mode of a subject back, or of all; answers what that was.
-    pub(super) async fn unset_mode(&self, subject: Option<&str>) -> Result<Mode, SchemaError> {
-        let _turn = self.writing.lock().await;
-        let was = self.log.state().mode(subject);
-        match (was, subject) {
-            (Some(was), _) => {
-                self.log.write(vec![Entry::mode(subject, None)]).await?;
-                Ok(was)
+    /// Takes the mode of a subject back, of a context or of all, and with it those of the subjects
+    /// there when asked; answers what held before.
+    pub(super) async fn unset_mode(
+        &self,
+        subject: Option<&str>,
+        with_subjects: bool,
+    ) -> Result<Mode, SchemaError> {
+        let _turn = self.turn().await?;
+        let (was, entries) = {
+            let state = self.log.state();
+            let context = subject.map_or((DEFAULT_CONTEXT, ""), parts);
+            let is_below = |name: &str| (context.0, "") == context && parts(name).0 == context.0;
+            let gone = state.modes.keys().filter(|name| match name.as_deref() {
+                found if found == subject => true,
+                found => with_subjects && found.is_some_and(is_below),
+            });
+            let gone = gone.map(|name| Entry::mode(name.as_deref(), None));
+            let was = state.mode(subject);
+            let was = was.unwrap_or_else(|| state.mode_of(subject));
+            (was, gone.collect::<Vec<_>>())
+        };
+        match subject {
+            Some(subject) if entries.is_empty() => {
+                return Err(SchemaError::SubjectNotFound(subject.to_owned()));
             }
-            (None, Some(subject)) => Err(SchemaError::SubjectNotFound(subject.to_owned())),
-            (None, None) => Ok(Mode::Readwrite),
+            _ if entries.is_empty() => return Ok(Mode::Readwrite),
+            _ => self.log.write(entries).await?,
+        };
+        Ok(was)
+    }
+
+    /// Takes back what was set for a context that has no subjects, and for names of it.
+    pub(super) async fn delete_context(&self, context: &str) -> Result<(), SchemaError> {
+        if [DEFAULT_CONTEXT, GLOBAL_CONTEXT].contains(&context) {
+            let text = format!("the context '{context}' is always there");
+            return Err(SchemaError::NotPermitted(text));
         }
+        let _turn = self.turn().await?;
+        let entries = {
+            let state = self.log.state();
+            let name = qualified(context, "");
+            if state
+                .subjects()
+                .any(|(name, _)| context_of(name) == context)
+            {
+                let text = format!("the context '{context}' has subjects, deleted ones maybe");
+                return Err(SchemaError::NotPermitted(text));
+            }
+            check_writable(&state, Some(&name))?;
+            let is_of_it =
+                |name: &Option<String>| name.as_deref().is_some_and(|of| context_of(of) == context);
+            let configs = state.configs.keys().filter(|name| is_of_it(name));
+            let configs = configs.map(|name| Entry::config(name.as_deref(), None));
+            let modes = state.modes.keys().filter(|name| is_of_it(name));
+            let modes = modes.map(|name| Entry::mode(name.as_deref(), None));
+            let entries: Vec<Entry> = configs.chain(modes).collect();
+            if entries.is_empty() {
+                return Err(SchemaError::SubjectNotFound(name));
+            }
+            entries
+        };
+        self.log.write(entries).await.map(|_| ())
     }
 }
 

@@ -19,6 +19,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use serde_json::{Map, Value};
+use uuid::Uuid;
 
 use super::format::SchemaType;
 use super::limits::{LOST_REMEMBERED, TEXTS_BYTES_MAX, VERSIONS_MAX};
@@ -45,6 +46,7 @@ pub(super) struct Content {
 pub(super) struct Schema {
     pub context: Arc<str>,
     pub id: i32,
+    pub guid: Uuid,
     pub content: Arc<Content>,
 }
 
@@ -63,6 +65,8 @@ pub(super) type Versions = BTreeMap<i32, Version>;
 #[derive(Default)]
 pub(super) struct State {
     contexts: BTreeMap<Arc<str>, Context>,
+    /// The GUIDs of schemas, with their contexts and ids.
+    guids: BTreeSet<(Uuid, Arc<str>, i32)>,
     subjects: BTreeMap<String, Versions>,
     pub(super) configs: BTreeMap<Option<String>, ConfigValue>,
     pub(super) modes: BTreeMap<Option<String>, Mode>,
@@ -269,6 +273,7 @@ impl State {
         counts &= self.bound_mut(&schema).is_some() || expected.is_none();
         if is_new {
             self.text_bytes += text_bytes;
+            self.guids.insert((schema.guid, context, id));
         }
         if counts {
             if let Some(bound) = self.bound_mut(&schema) {
@@ -349,6 +354,8 @@ impl State {
             context.ids.remove(&schema.content);
         }
         self.text_bytes -= schema.content.text.len();
+        let named = (schema.guid, schema.context.clone(), schema.id);
+        self.guids.remove(&named);
     }
 
     /// The place of a schema whose id is its own.
@@ -421,10 +428,46 @@ impl State {
         self.subjects.get(subject)?.get(&version)
     }
 
+    /// Whether the schemas that references from a context mean are there.
+    pub fn has_all(&self, context: &str, references: &[Reference]) -> bool {
+        references.iter().all(|of| {
+            let versions = self.versions(&resolved(context, &of.subject));
+            // A version that is none stands for the last one.
+            versions.is_some_and(|found| of.version < 0 || found.contains_key(&of.version))
+        })
+    }
+
     /// The schema of an id.
     pub fn schema(&self, context: &str, id: i32) -> Option<&Arc<Schema>> {
         let bound = self.contexts.get(context)?.by_id.get(&id)?;
         Some(&bound.schema)
+    }
+
+    /// The first context in which a subject of this name has the schema of an id and is seen.
+    pub fn context_with(
+        &self,
+        name: &str,
+        id: i32,
+        is_seen: impl Fn(&str) -> bool,
+    ) -> Option<Arc<str>> {
+        let mut having = self.contexts.iter().filter(|(context, of)| {
+            let Some(bound) = of.by_id.get(&id) else {
+                return false;
+            };
+            let subject = qualified(context, name);
+            let is_seen = is_seen(&subject);
+            let uses = (subject.clone(), i32::MIN)..=(subject, i32::MAX);
+            is_seen && bound.uses.range(uses).next().is_some()
+        });
+        having.next().map(|(context, _)| context.clone())
+    }
+
+    /// The schema of a GUID in each context that has it, in the order of their names.
+    pub fn by_guid(&self, guid: Uuid) -> impl Iterator<Item = &Arc<Schema>> {
+        let first = (guid, Arc::from(""), i32::MIN);
+        let places = self.guids.range(first..);
+        let places = places.take_while(move |(of, ..)| *of == guid);
+        places.filter_map(|(_, context, id)| self.schema(context, *id))
     }
 
     /// The versions of subjects that have an id's schema, deleted or not, in the order of names.
@@ -477,10 +520,11 @@ impl Context {
     /// Gives an id to a schema unless another has it; answers the schema, and whether it is new.
     fn bind(&mut self, context: &Arc<str>, id: i32, content: Content) -> (Arc<Schema>, bool) {
         self.id_max = self.id_max.max(id);
-        let schema = |content| {
+        let schema = |content: Arc<Content>| {
             Arc::new(Schema {
                 context: context.clone(),
                 id,
+                guid: content.guid(),
                 content,
             })
         };
@@ -543,4 +587,4 @@ pub(super) fn last_live(versions: &Versions) -> Option<(i32, &Version)> {
 }
 
 /// The property of metadata that tells the version which has them.
-const VERSION: &str = "confluent:version";
+pub(super) const VERSION: &str = "confluent:version";

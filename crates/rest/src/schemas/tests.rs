@@ -17,6 +17,10 @@ use streams::{Streams, StreamsConfig};
 use tower::ServiceExt;
 
 use super::format::SchemaType;
+use super::record::{Mode, Reference};
+use super::registering::NewSchema;
+use super::settings::ConfigChange;
+use super::state::Content;
 use super::subject::DEFAULT_CONTEXT;
 use super::{AskedVersion, SchemaError, SchemaRegistry, SchemasConfig, routes};
 use crate::Logins;
@@ -130,6 +134,59 @@ async fn what_another_process_registered_is_found_at_once() {
     assert_eq!(last, 49);
     let missing = other.by_id(50).await.unwrap_err();
     assert_eq!(missing.code(), 40403);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_another_process_wrote_just_now_is_not_passed_over() {
+    let store = Store::open();
+    let (one, other) = (store.registry(), store.registry());
+    other.log.ready().await.unwrap();
+    let json = r#"{"type": "record", "name": "R", "fields": [{"name": "f", "type": "F"}]}"#;
+    for n in 1..50 {
+        let subject = format!("s{n}");
+        let (id, _) = one
+            .register(&subject, SchemaType::Avro, &fixed(n))
+            .await
+            .unwrap();
+        // A schema that names it, though only the other process knows it yet.
+        let naming = NewSchema {
+            references: vec![Reference {
+                name: "F".to_owned(),
+                subject: subject.clone(),
+                version: 1,
+            }],
+            ..NewSchema::of(SchemaType::Avro, json)
+        };
+        let named = other.register_new("naming", naming, false).await.unwrap();
+        assert_eq!(named.id, id + 1);
+        // Settings stay beside each other, and a mode holds.
+        let normalize = ConfigChange {
+            normalize: Some(Some(true)),
+            ..ConfigChange::default()
+        };
+        let group = ConfigChange {
+            compatibility_group: Some(Some("g".to_owned())),
+            ..ConfigChange::default()
+        };
+        one.set_config(Some(&subject), normalize).await.unwrap();
+        other.set_config(Some(&subject), group).await.unwrap();
+        let set = other.log.state().config(Some(&subject)).cloned().unwrap();
+        assert_eq!(
+            (set.normalize, set.compatibility_group.as_deref()),
+            (Some(true), Some("g"))
+        );
+        let mode = Mode::Readonly;
+        one.set_mode(Some(&subject), mode, false).await.unwrap();
+        let later = fixed(100 + n);
+        let refused = other.register(&subject, SchemaType::Avro, &later);
+        assert_eq!(refused.await.unwrap_err().code(), 42205);
+        assert_eq!(other.unset_mode(Some(&subject), false).await.unwrap(), mode);
+        one.register(&subject, SchemaType::Avro, &fixed(100 + n))
+            .await
+            .unwrap();
+        let deleted = other.delete_subject(&subject, false).await;
+        assert_eq!(deleted.unwrap_err().code(), 42206, "version 1 is named");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -363,6 +420,17 @@ async fn a_tenants_subjects_are_there_for_nobody_of_another_one() {
     assert_eq!(register("bob", ":.beta:x", &schema("Hidden")).await.0, 200);
     assert_eq!(register("ann", of_acme, &schema("Own")).await.0, 200);
     assert_eq!(register("root", "plain", &schema("Plain")).await.0, 200);
+    let hidden = Content {
+        kind: SchemaType::Avro,
+        text: r#"{"type":"record","name":"Hidden","fields":[]}"#.into(),
+        references: Vec::new(),
+        metadata: None,
+        rule_set: None,
+    };
+    let guid = hidden.guid();
+    let path = format!("/schemas/guids/{guid}/ids");
+    let told = r#"[{"context":".beta","id":1}]"#.to_owned();
+    assert_eq!(ask("bob", "GET", &path, "").await, (200, told));
     let own = format!(r#"["{of_acme}","plain"]"#);
     assert_eq!(ask("ann", "GET", "/subjects", "").await, (200, own));
     assert_eq!(ask("ann", "GET", "/contexts", "").await.1, r#"["."]"#);
@@ -388,6 +456,10 @@ async fn a_tenants_subjects_are_there_for_nobody_of_another_one() {
         ("GET", format!("/schemas/ids/{secret}"), "", 404),
         ("GET", format!("/schemas/ids/{secret}/schema"), "", 404),
         ("GET", format!("/schemas/ids/{secret}/subjects"), "", 404),
+        ("GET", "/schemas/ids/1?subject=x".to_owned(), "", 404),
+        ("GET", format!("/schemas/guids/{guid}"), "", 404),
+        ("GET", format!("/schemas/guids/{guid}/ids"), "", 404),
+        ("DELETE", "/contexts/.beta".to_owned(), "", 403),
         (
             "PUT",
             "/config".to_owned(),

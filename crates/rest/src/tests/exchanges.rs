@@ -140,6 +140,21 @@ async fn configurations_shape_new_schemas() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_version_is_registered_anew_with_other_tags_metadata_or_rules() {
+    check("schemas-retagging.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_schema_has_one_guid_which_is_told_to_who_knows_of_them() {
+    check("schemas-guids.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn calls_of_a_context_are_on_its_subjects() {
+    check("schemas-contexts.txt").await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn an_alias_stands_for_a_subject() {
     check("schemas-aliases.txt").await;
 }

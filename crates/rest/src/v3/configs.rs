@@ -33,6 +33,26 @@ pub(super) struct Synonym {
     pub source: &'static str,
 }
 
+/// A change as it is sent: `{"name", "value", "operation"}`.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Entry {
+    name: String,
+    value: Option<String>,
+    #[serde(default, deserialize_with = "or_default")]
+    operation: Operation,
+}
+
+#[derive(Default, Deserialize)]
+#[serde(rename_all = "UPPERCASE")]
+enum Operation {
+    #[default]
+    Set,
+    Delete,
+    Append,
+    Subtract,
+}
+
 /// What a body asks to be changed.
 pub(super) struct Alteration {
     pub changes: Vec<ConfigChange>,
@@ -74,39 +94,26 @@ impl Here {
             #[serde(default, deserialize_with = "or_default")]
             validate_only: bool,
         }
-        #[derive(Deserialize)]
-        #[serde(deny_unknown_fields)]
-        struct Entry {
-            name: String,
-            value: Option<String>,
-            #[serde(default, deserialize_with = "or_default")]
-            operation: Operation,
-        }
-        #[derive(Default, Deserialize)]
-        #[serde(rename_all = "UPPERCASE")]
-        enum Operation {
-            #[default]
-            Set,
-            Delete,
-            Append,
-            Subtract,
-        }
         let held = self.entity(headers, body).await?;
         let asked: Asked = answer::entity(&held.bytes)?;
-        let change = |JsonObject(entry): JsonObject<Entry>| {
-            let Entry { name, value, .. } = entry;
-            match (entry.operation, value) {
-                (Operation::Delete, _) | (Operation::Set, None) => Ok(ConfigChange::Unset(name)),
-                (Operation::Set, Some(value)) => Ok(ConfigChange::Set(name, value)),
-                (Operation::Append, Some(value)) => Ok(ConfigChange::Append(name, value)),
-                (Operation::Subtract, Some(value)) => Ok(ConfigChange::Subtract(name, value)),
-                (_, None) => Err(RestError::InvalidEntity(format!("'{name}' needs a value"))),
-            }
-        };
-        let changes = asked.data.into_iter().map(change);
         Ok(Alteration {
-            changes: changes.collect::<Result<_, _>>()?,
+            changes: changes(asked.data)?,
             is_check: asked.validate_only,
         })
     }
+}
+
+/// The changes that entries ask for.
+pub(super) fn changes(entries: Vec<JsonObject<Entry>>) -> Result<Vec<ConfigChange>, RestError> {
+    let change = |JsonObject(entry): JsonObject<Entry>| {
+        let Entry { name, value, .. } = entry;
+        match (entry.operation, value) {
+            (Operation::Delete, _) | (Operation::Set, None) => Ok(ConfigChange::Unset(name)),
+            (Operation::Set, Some(value)) => Ok(ConfigChange::Set(name, value)),
+            (Operation::Append, Some(value)) => Ok(ConfigChange::Append(name, value)),
+            (Operation::Subtract, Some(value)) => Ok(ConfigChange::Subtract(name, value)),
+            (_, None) => Err(RestError::InvalidEntity(format!("'{name}' needs a value"))),
+        }
+    };
+    entries.into_iter().map(change).collect()
 }

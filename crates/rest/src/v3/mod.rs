@@ -71,6 +71,14 @@ fn topic_routes(paths: Paths) -> Paths {
         .route(&under("topics"), topics)
         .route(&under("topics/{topic}"), topic)
         .route(&under("topics/-/configs"), get(topic_configs::all))
+        .route(
+            &under("topics/-/configs:alter"),
+            post(topic_configs::alter_all),
+        )
+        .route(
+            &under("topics/{topic}/default-configs"),
+            get(topic_configs::defaults),
+        )
         .route(&under("topics/{topic}/configs"), get(topic_configs::list))
         .route(
             &under("topics/{topic}/configs:alter"),

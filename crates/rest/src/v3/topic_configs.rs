@@ -7,11 +7,12 @@ use serde::{Deserialize, Serialize};
 use streams::{ConfigChange, HeldSetting, StreamsError, TopicConfig, TopicName};
 
 use super::Here;
-use super::configs::{Alteration, Config, Synonym};
+use super::configs::{Alteration, Config, Entry, Synonym, changes};
 use super::form::{Object, json};
 use super::refusal::{OrNothing, Refusal};
 use super::topics::TopicPath;
-use crate::answer::Segments;
+use crate::answer::{self, JsonObject, Segments, or_default};
+use crate::error::RestError;
 
 #[derive(Deserialize)]
 pub(super) struct ConfigPath {
@@ -83,14 +84,72 @@ pub(super) async fn alter(
     body: Body,
 ) -> Result<Response, Refusal> {
     let Alteration { changes, is_check } = here.alteration(&headers, body).await?;
-    if is_check {
-        here.topic(&topic).await?;
-        let none = TopicConfig::default();
-        let changed = none.changed(&changes, |_| String::new());
-        changed.map_err(StreamsError::InvalidConfig)?;
-        return Ok(StatusCode::NO_CONTENT.into_response());
+    here.altered(&topic, changes, is_check).await?;
+    Ok(StatusCode::NO_CONTENT.into_response())
+}
+
+/// `POST …/topics/-/configs:alter` with `{"data": [{"topic_name", "configs": [{"name", "value",
+/// "operation"}]}], "validate_only"}`: of each topic all or none; 204, or 207 with those that failed
+pub(super) async fn alter_all(
+    here: Here,
+    headers: HeaderMap,
+    body: Body,
+) -> Result<Response, Refusal> {
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct Asked {
+        data: Vec<JsonObject<OneTopic>>,
+        #[serde(default, deserialize_with = "or_default")]
+        validate_only: bool,
     }
-    here.alter(&topic, changes).await
+    #[derive(Deserialize)]
+    #[serde(deny_unknown_fields)]
+    struct OneTopic {
+        topic_name: String,
+        configs: Vec<JsonObject<Entry>>,
+    }
+    #[derive(Serialize)]
+    struct Failures {
+        failures: Vec<Failure>,
+    }
+    #[derive(Serialize)]
+    struct Failure {
+        topic_name: String,
+        error_code: u32,
+        message: String,
+    }
+    let held = here.entity(&headers, body).await?;
+    let asked: Asked = answer::entity(&held.bytes)?;
+    let wanted = asked.data.into_iter();
+    let wanted = wanted.map(|JsonObject(of)| Ok((of.topic_name, changes(of.configs)?)));
+    let wanted: Vec<_> = wanted.collect::<Result<_, RestError>>()?;
+    let mut failures = Vec::new();
+    for (topic_name, changes) in wanted {
+        let altered = here.altered(&topic_name, changes, asked.validate_only);
+        if let Err(refusal) = altered.await {
+            failures.push(Failure {
+                topic_name,
+                error_code: refusal.code().0,
+                message: refusal.message(),
+            });
+        }
+    }
+    Ok(match failures.is_empty() {
+        true => StatusCode::NO_CONTENT.into_response(),
+        false => json(StatusCode::MULTI_STATUS, &Failures { failures }),
+    })
+}
+
+/// `GET …/topics/{topic}/default-configs`: those that a new topic of this name would have
+pub(super) async fn defaults(
+    here: Here,
+    Segments(TopicPath { topic }): Segments<TopicPath>,
+) -> Result<Response, Refusal> {
+    let name = here.shared.config.topic_name(&topic)?;
+    let settings = here.shared.store.default_settings(&name).await?;
+    let objects = settings.iter().map(|it| here.config_object(&name, it));
+    let at = here.topic_place(&name);
+    Ok(at.list("default-configs", "KafkaTopicConfig", objects.collect()))
 }
 
 #[derive(Serialize)]
@@ -100,9 +159,27 @@ struct OfTopic {
 
 impl Here {
     async fn alter(&self, topic: &str, changes: Vec<ConfigChange>) -> Result<Response, Refusal> {
+        self.altered(topic, changes, false).await?;
+        Ok(StatusCode::NO_CONTENT.into_response())
+    }
+
+    /// Changes settings of a topic, or only looks whether they could be.
+    async fn altered(
+        &self,
+        topic: &str,
+        changes: Vec<ConfigChange>,
+        is_check: bool,
+    ) -> Result<(), Refusal> {
+        if is_check {
+            self.topic(topic).await?;
+            let none = TopicConfig::default();
+            let changed = none.changed(&changes, |_| String::new());
+            changed.map_err(StreamsError::InvalidConfig)?;
+            return Ok(());
+        }
         let topic = self.shared.config.topic_name(topic)?;
         self.shared.store.alter_topic(&topic, changes).await?;
-        Ok(StatusCode::NO_CONTENT.into_response())
+        Ok(())
     }
 
     fn config_object(&self, topic: &TopicName, setting: &HeldSetting) -> Object<Config<OfTopic>> {

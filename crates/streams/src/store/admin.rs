@@ -165,6 +165,16 @@ impl Streams {
         SETTINGS.iter().map(of).collect()
     }
 
+    /// The settings that a new topic of this name would have, by name.
+    pub(crate) fn default_settings(&self, name: &TopicName) -> Vec<HeldSetting> {
+        let of = |setting: &'static Setting| HeldSetting {
+            name: setting.name,
+            is_set: false,
+            value: setting.default(&self.config, Some(name)),
+        };
+        SETTINGS.iter().map(of).collect()
+    }
+
     /// Parts the durability, which topics keep apart, from their other settings; checks what
     /// depends on how the store was opened.
     /// Gives a restored topic its own name and settings, which shows it; what it holds is on the

@@ -19,6 +19,7 @@ from confluent_kafka.schema_registry import (
     SchemaReference,
     SchemaRegistryClient,
     ServerConfig,
+    header_schema_id_serializer,
 )
 from confluent_kafka.schema_registry.avro import AvroDeserializer, AvroSerializer
 from confluent_kafka.schema_registry.error import SchemaRegistryError
@@ -104,7 +105,19 @@ def write():
         looked_up = registry.lookup_schema(f"{topic}-value", latest.schema)
         assert looked_up.schema_id == latest.schema_id, looked_up
     assert producer.flush(30) == 0 and not failures, failures
+    name_by_guid()
     manage()
+
+
+def name_by_guid():
+    """Who knows nothing yet reads a record that names its schema by GUID, in a header."""
+    context = SerializationContext(f"{prefix}-by-guid", MessageField.VALUE, [])
+    by_guid = {"schema.id.serializer": header_schema_id_serializer}
+    payload = AvroSerializer(registry, AVRO, conf=by_guid)(avro_order, context)
+    [(header, named)] = context.headers
+    assert header == "__value_schema_id" and named[0] == 1 and len(named) == 17, context.headers
+    newcomer = SchemaRegistryClient({"url": url})
+    assert AvroDeserializer(newcomer)(payload, context) == avro_order
 
 
 def manage():

@@ -190,24 +190,31 @@ impl ParsedSchema {
         }
     }
 
-    /// The text with tags of records and fields added, and others removed.
+    /// The text with tags of records and fields added, and others removed; a Protobuf schema's is its
+    /// descriptor in base64.
     ///
     /// # Errors
-    /// [`SchemaFault::Schema`]: a path leads nowhere, or it is a Protobuf schema.
+    /// [`SchemaFault::Schema`]: a path leads nowhere.
     pub(super) fn tagged(
         &self,
         added: &[EntityTags],
         removed: &[EntityTags],
     ) -> Result<String, SchemaFault> {
-        tags::tagged(self.kind(), &self.canonical, added, removed)
+        match &self.format {
+            Format::Protobuf(schema) => schema.tagged(added, removed),
+            _ => tags::tagged(self.kind(), &self.canonical, added, removed),
+        }
     }
 
-    /// The text with the tags that an earlier text of the same type has at the same places.
+    /// The text with the tags that an earlier schema of the same type has at the same places.
     ///
     /// # Errors
-    /// As [`ParsedSchema::tagged`], when the earlier one has tags.
-    pub(super) fn with_tags_of(&self, earlier: &str) -> Result<String, SchemaFault> {
-        tags::propagated(self.kind(), &self.canonical, earlier)
+    /// As [`ParsedSchema::tagged`].
+    pub(super) fn with_tags_of(&self, earlier: &ParsedSchema) -> Result<String, SchemaFault> {
+        match (&self.format, &earlier.format) {
+            (Format::Protobuf(schema), Format::Protobuf(earlier)) => schema.with_tags_of(earlier),
+            _ => tags::propagated(self.kind(), &self.canonical, &earlier.canonical),
+        }
     }
 
     /// The names of its outermost fields or properties: of a Protobuf schema those of all its messages.

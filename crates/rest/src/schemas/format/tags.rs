@@ -4,7 +4,7 @@
 //! A path names a record or a field as Confluent's registry does. Avro: `[namespace.]record` and
 //! `[namespace.]record.field`. JSON Schema: the kinds of what is gone through and the names in it, such as
 //! `object.items.array.object.price`; of several schemas (`anyof`, `allof`, `oneof`) a number from 0 on
-//! says which, in the order of the text. Left out: Protobuf, whose tags are options of fields.
+//! says which, in the order of the text. Those of Protobuf are in `proto/tags.rs`.
 
 use std::borrow::Cow;
 
@@ -29,14 +29,14 @@ pub(in crate::schemas) struct EntityTags {
 /// A canonical text with tags added and then others removed.
 ///
 /// # Errors
-/// [`SchemaFault::Schema`]: a path leads nowhere, or the schema is Protobuf.
+/// [`SchemaFault::Schema`]: a path leads nowhere.
 pub(super) fn tagged(
     kind: SchemaType,
     text: &str,
     added: &[EntityTags],
     removed: &[EntityTags],
 ) -> Result<String, SchemaFault> {
-    let mut tree = read(kind, text)?;
+    let mut tree = read(text)?;
     for (entities, is_added) in [(added, true), (removed, false)] {
         for entity in entities {
             let found = match kind {
@@ -44,10 +44,7 @@ pub(super) fn tagged(
                 _ => json(&mut tree, entity),
             };
             let found = found.filter(|found| matches!(found, Tree::Object(_)));
-            let found = found.ok_or_else(|| {
-                let path: String = entity.path.chars().take(PATH_SHOWN).collect();
-                SchemaFault::Schema(format!("nothing in the schema has the path '{path}'"))
-            })?;
+            let found = found.ok_or_else(|| nothing_at(&entity.path))?;
             change(found, |tags| match is_added {
                 true => add(tags, &entity.tags),
                 false => tags.retain(|tag| !entity.tags.contains(tag)),
@@ -60,7 +57,7 @@ pub(super) fn tagged(
 /// A canonical text with the tags that an earlier one has at the same places; others stay.
 ///
 /// # Errors
-/// As [`tagged`], when the earlier one has tags at all.
+/// As [`tagged`].
 pub(super) fn propagated(
     kind: SchemaType,
     text: &str,
@@ -69,15 +66,15 @@ pub(super) fn propagated(
     if !earlier.contains(TAGS) {
         return Ok(text.to_owned());
     }
-    let earlier = read(kind, earlier)?;
+    let earlier = read(earlier)?;
     if kind == SchemaType::Json {
-        let mut tree = read(kind, text)?;
+        let mut tree = read(text)?;
         overlay(&mut tree, &earlier);
         return Ok(tree.compact());
     }
     let mut found = Vec::new();
     collect(&earlier, "", &mut found);
-    let mut tree = read(kind, text)?;
+    let mut tree = read(text)?;
     for entity in found {
         // What is no longer there has no tags.
         if let Some(object) = avro(&mut tree, &entity) {
@@ -87,21 +84,24 @@ pub(super) fn propagated(
     Ok(tree.compact())
 }
 
-fn read(kind: SchemaType, text: &str) -> Result<Tree<'static>, SchemaFault> {
-    if kind == SchemaType::Protobuf {
-        let reason = "tags of Protobuf schemas are not set here; write them as options of fields";
-        return Err(SchemaFault::Schema(reason.to_owned()));
-    }
+fn read(text: &str) -> Result<Tree<'static>, SchemaFault> {
     let tree = Tree::read(text.as_bytes()).map_err(SchemaFault::Schema)?;
     Ok(tree.into_owned())
 }
 
-fn add(tags: &mut Vec<String>, more: &[String]) {
+/// Adds tags, each once.
+pub(super) fn add(tags: &mut Vec<String>, more: &[String]) {
     for tag in more {
         if !tags.contains(tag) {
             tags.push(tag.clone());
         }
     }
+}
+
+/// The fault that a path leads nowhere.
+pub(super) fn nothing_at(path: &str) -> SchemaFault {
+    let path: String = path.chars().take(PATH_SHOWN).collect();
+    SchemaFault::Schema(format!("nothing in the schema has the path '{path}'"))
 }
 
 fn tags_of(object: &Tree<'_>) -> Vec<String> {
@@ -440,13 +440,5 @@ mod tests {
                 "{path}"
             );
         }
-    }
-
-    #[test]
-    fn tags_of_protobuf_are_refused_unless_there_are_none_to_take_over() {
-        let text = "syntax = \"proto3\";";
-        let added = [entity("M.a", EntityKind::Field, &["A"])];
-        assert!(tagged(SchemaType::Protobuf, text, &added, &[]).is_err());
-        assert_eq!(propagated(SchemaType::Protobuf, text, text).unwrap(), text);
     }
 }

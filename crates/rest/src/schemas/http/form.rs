@@ -1,5 +1,6 @@
 //! The form of what the registry is sent and answers: parameters, bodies, versions.
 
+use std::convert::Infallible;
 use std::io::{ErrorKind, Write};
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use axum::response::{IntoResponse, Response};
 use serde::de::{DeserializeOwned, Error};
 use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
+use uuid::Uuid;
 
 use super::sight::Sight;
 use super::{JSON, Served, is_setting};
@@ -18,11 +20,13 @@ use crate::answer::{self, JsonObject, Parameters, Segments};
 use crate::answers::{Answers, kept};
 use crate::limits::ANSWER_BYTES_FREE;
 use crate::schemas::AskedVersion;
+use crate::schemas::around::check_metadata;
 use crate::schemas::error::SchemaError;
 use crate::schemas::format::{EntityKind, EntityTags, SchemaType};
 use crate::schemas::limits::{ANSWER_BYTES_MAX, TAGS_MAX};
 use crate::schemas::record::Reference;
 use crate::schemas::registering::{NewSchema, Tags};
+use crate::schemas::retagging::{Retagging, Rules};
 use crate::schemas::state::{Content, Schema, Version, object, resolved};
 use crate::schemas::subject::{GLOBAL_CONTEXT, checked, context_of};
 
@@ -55,6 +59,18 @@ pub(super) fn list(body: &impl Serialize) -> Result<Response, SchemaError> {
     })?;
     let answer = answer::bytes(StatusCode::OK, JSON, text);
     Ok(kept(answer, Some(share)))
+}
+
+/// A part of a list.
+pub(super) fn page<T>(
+    all: impl IntoIterator<Item = T>,
+    offset: Option<i64>,
+    limit: Option<i64>,
+) -> Vec<T> {
+    let skipped = usize::try_from(offset.unwrap_or(0)).unwrap_or(0);
+    let taken = limit.and_then(|limit| usize::try_from(limit).ok());
+    let rest = all.into_iter().skip(skipped);
+    rest.take(taken.unwrap_or(usize::MAX)).collect()
 }
 
 /// Takes as many bytes as an answer may have.
@@ -91,6 +107,8 @@ pub(super) struct Told<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     id: Option<i32>,
     #[serde(skip_serializing_if = "Option::is_none")]
+    guid: Option<Uuid>,
+    #[serde(skip_serializing_if = "Option::is_none")]
     schema_type: Option<&'static str>,
     #[serde(skip_serializing_if = "<[_]>::is_empty")]
     references: &'a [Reference],
@@ -117,6 +135,14 @@ impl<'a> Told<'a> {
         }
     }
 
+    /// The same for a caller that knows what schemas have had since lately, or does not.
+    pub(super) fn to(self, takes: Takes) -> Self {
+        Told {
+            guid: self.guid.filter(|_| takes.guids),
+            ..self
+        }
+    }
+
     /// The same in another format, where there is one.
     pub(super) fn with_text(self, text: Option<&'a str>) -> Self {
         Told {
@@ -130,20 +156,21 @@ impl<'a> Told<'a> {
         Told {
             version: Some(version),
             id: Some(id),
-            ..Told::content(content)
+            ..Told::content(content, content.guid())
         }
     }
 
     /// A schema by itself.
     pub(super) fn schema(schema: &'a Schema) -> Self {
-        Told::content(&schema.content)
+        Told::content(&schema.content, schema.guid)
     }
 
-    fn content(content: &'a Content) -> Self {
+    fn content(content: &'a Content, guid: Uuid) -> Self {
         Told {
             subject: None,
             version: None,
             id: None,
+            guid: Some(guid),
             // The usual type goes without saying, as old clients want it.
             schema_type: Some(content.kind)
                 .filter(|kind| *kind != SchemaType::Avro)
@@ -155,6 +182,27 @@ impl<'a> Told<'a> {
             max_id: None,
             deleted: false,
         }
+    }
+}
+
+/// What a caller takes in answers beyond what the first clients did: those before 5.5 fail on fields
+/// that they do not know.
+#[derive(Clone, Copy)]
+pub(super) struct Takes {
+    /// GUIDs, and what was registered as it is kept.
+    pub guids: bool,
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Takes {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let says = |name: &str| answer::text(&parts.headers, name);
+        let is_true = says(TAKES_UNKNOWN).is_some_and(|text| text.eq_ignore_ascii_case("true"));
+        // Some clients leave the one out where they send no body.
+        Ok(Takes {
+            guids: is_true || says(CLIENT_VERSION).is_some(),
+        })
     }
 }
 
@@ -216,6 +264,48 @@ fn entity_tags(sent: Option<Vec<SchemaTags>>) -> Result<Vec<EntityTags>, SchemaE
     Ok(tags.collect())
 }
 
+/// A change of a version's tags, metadata and rules as it is sent.
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase")]
+struct TagsBody {
+    new_version: Option<i32>,
+    tags_to_add: Option<Vec<SchemaTags>>,
+    tags_to_remove: Option<Vec<SchemaTags>>,
+    metadata: Option<Map<String, Value>>,
+    rule_set: Option<Map<String, Value>>,
+    rules_to_merge: Option<Map<String, Value>>,
+    rules_to_remove: Option<Vec<String>>,
+}
+
+impl TagsBody {
+    fn retagging(self) -> Result<Retagging, SchemaError> {
+        let rules = match (self.rule_set, self.rules_to_merge, self.rules_to_remove) {
+            (None, None, None) => Rules::Same,
+            (Some(rules), None, None) => Rules::Set(rules),
+            (None, merged, removed) => {
+                Rules::Changed(merged.unwrap_or_default(), removed.unwrap_or_default())
+            }
+            (Some(_), _, _) => {
+                let text = "send ruleSet, or rulesToMerge and rulesToRemove".to_owned();
+                return Err(SchemaError::InvalidRules(text));
+            }
+        };
+        if let Some(metadata) = &self.metadata {
+            check_metadata(metadata)?;
+        }
+        Ok(Retagging {
+            version: self.new_version.filter(|version| *version > 0),
+            tags: Tags {
+                are_taken_over: false,
+                added: entity_tags(self.tags_to_add)?,
+                removed: entity_tags(self.tags_to_remove)?,
+            },
+            metadata: self.metadata,
+            rules,
+        })
+    }
+}
+
 impl SchemaBody {
     fn new_schema(self) -> Result<NewSchema, SchemaError> {
         let kind = match self.schema_type.as_deref() {
@@ -260,6 +350,16 @@ impl Served {
             }
             .into_response()
         })
+    }
+
+    /// Reads a change of a version's tags, metadata and rules.
+    pub(super) async fn retagging(
+        &self,
+        headers: &HeaderMap,
+        body: Body,
+    ) -> Result<Retagging, Response> {
+        let body: TagsBody = self.entity(headers, body).await?;
+        body.retagging().map_err(IntoResponse::into_response)
     }
 
     /// Reads a schema, which rests on none that its sender may not know of.
@@ -369,11 +469,23 @@ pub(super) struct Switches {
     pub verbose: bool,
     #[serde(deserialize_with = "flag")]
     pub force: bool,
+    #[serde(deserialize_with = "flag")]
+    pub recursive: bool,
     #[serde(rename = "defaultToGlobal", deserialize_with = "flag")]
     pub default_to_global: bool,
+    /// `serialized` asks for a Protobuf schema's descriptor in base64.
+    pub format: Option<String>,
+    pub offset: Option<i64>,
+    pub limit: Option<i64>,
 }
 
 pub(super) type Switched = Parameters<Switches>;
+
+/// By which clients say that they pass over fields that they do not know.
+const TAKES_UNKNOWN: &str = "confluent-accept-unknown-properties";
+
+/// Which clients have sent since they know GUIDs.
+const CLIENT_VERSION: &str = "confluent-client-version";
 
 /// How much of a refused version is repeated, in characters.
 const VERSION_SHOWN: usize = 100;

@@ -8,6 +8,8 @@
 mod compatibility;
 mod form;
 mod ids;
+mod in_context;
+mod metadata;
 #[cfg(test)]
 mod openapi_tests;
 mod settings;
@@ -20,10 +22,10 @@ use std::time::Instant;
 use ::access::{Operation, ResourceType};
 use axum::Router;
 use axum::extract::{MatchedPath, Request, State};
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri, header};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use axum::routing::{MethodRouter, get, post};
+use axum::routing::{MethodRouter, delete, get, post};
 use serde_json::json;
 use streams::Caller;
 
@@ -76,7 +78,7 @@ pub fn routes(
     // Around the logins, so that refusals are counted and written like all errors.
     let router = router.layer(middleware::from_fn(observe));
     // Around the routes, so that they are found under what the path is made into.
-    let in_context = |request, next: Next| next.run(in_context(request));
+    let in_context = |request, next: Next| next.run(in_context::in_context(request));
     Router::new()
         .fallback_service(router)
         .layer(middleware::from_fn(in_context))
@@ -108,7 +110,10 @@ fn paths() -> Vec<(&'static str, MethodRouter<Arc<Served>>)> {
         ("/schemas/ids/{id}/schema", get(ids::text)),
         ("/schemas/ids/{id}/subjects", get(ids::subjects)),
         ("/schemas/ids/{id}/versions", get(ids::versions)),
+        ("/schemas/guids/{guid}", get(ids::by_guid)),
+        ("/schemas/guids/{guid}/ids", get(ids::ids_of_guid)),
         ("/contexts", get(subjects::contexts)),
+        ("/contexts/{context}", delete(subjects::delete_context)),
         ("/subjects", get(subjects::list)),
         ("/subjects/{subject}", subject),
         ("/subjects/{subject}/metadata", get(subjects::by_metadata)),
@@ -118,6 +123,7 @@ fn paths() -> Vec<(&'static str, MethodRouter<Arc<Served>>)> {
             "/subjects/{subject}/versions/{version}/schema",
             get(subjects::text),
         ),
+        (TAGS, post(subjects::retag)),
         (
             "/subjects/{subject}/versions/{version}/referencedby",
             get(subjects::referrers),
@@ -134,6 +140,9 @@ fn paths() -> Vec<(&'static str, MethodRouter<Arc<Served>>)> {
         ("/config/{subject}", subject_config),
         ("/mode", mode),
         ("/mode/{subject}", subject_mode),
+        ("/v1/metadata/id", get(metadata::id)),
+        ("/v1/metadata/version", get(metadata::version)),
+        ("/v1/metadata/deployment", get(metadata::deployment)),
     ]
 }
 
@@ -147,56 +156,11 @@ async fn root() -> Response {
     told(&json!({}))
 }
 
-/// Reads `/contexts/{context}/…` as the same call on subjects of that context.
-fn in_context(mut request: Request) -> Request {
-    let Some(path) = request.uri().path().strip_prefix("/contexts/") else {
-        return request;
-    };
-    let Some((context, rest)) = path.split_once('/') else {
-        return request;
-    };
-    let query = request.uri().query().map(str::to_owned);
-    let (first, rest) = rest.split_once('/').unwrap_or((rest, ""));
-    // `:.context:` before a name; the default context may be written with it too.
-    let qualifier = format!("%3A{context}%3A");
-    let has = |name: &str| {
-        let parameters = query.as_deref().unwrap_or_default().split('&');
-        parameters
-            .into_iter()
-            .any(|part| part.split('=').next() == Some(name))
-    };
-    let (path, parameter) = match first {
-        "subjects" | "config" | "mode" if !rest.is_empty() => {
-            (format!("/{first}/{qualifier}{rest}"), None)
-        }
-        "config" | "mode" => (format!("/{first}/{qualifier}"), None),
-        "compatibility" => match rest.strip_prefix("subjects/") {
-            Some(rest) => (format!("/{first}/subjects/{qualifier}{rest}"), None),
-            None => return request,
-        },
-        "subjects" => ("/subjects".to_owned(), Some("subjectPrefix")),
-        "schemas" if rest.is_empty() => ("/schemas".to_owned(), Some("subjectPrefix")),
-        "schemas" => (format!("/schemas/{rest}"), Some("subject")),
-        _ => return request,
-    };
-    let added = parameter.filter(|name| !has(name));
-    let added = added.map(|name| format!("{name}={qualifier}"));
-    let query: Vec<String> = query.into_iter().chain(added).collect();
-    let uri = match query.is_empty() {
-        true => path,
-        false => format!("{path}?{}", query.join("&")),
-    };
-    if let Ok(uri) = uri.parse::<Uri>() {
-        *request.uri_mut() = uri;
-    }
-    request
-}
-
 /// Lets those in who may call, once the topic was read.
 async fn admitted(State(served): Here, request: Request, next: Next) -> Response {
     let path = request.extensions().get::<MatchedPath>();
     let path = path.map_or("", MatchedPath::as_str);
-    if ["", "/", OPENAPI, "/schemas/types"].contains(&path) {
+    if ["", "/", OPENAPI, "/schemas/types"].contains(&path) || path.starts_with("/v1/metadata/") {
         return next.run(request).await;
     }
     let registry = &served.registry;
@@ -221,8 +185,8 @@ async fn admitted(State(served): Here, request: Request, next: Next) -> Response
 fn right(method: &Method, path: &str) -> Operation {
     match *method {
         Method::GET | Method::HEAD => Operation::Read,
-        Method::POST if path != "/subjects/{subject}/versions" => Operation::Read,
-        Method::POST => Operation::Write,
+        Method::POST if ["/subjects/{subject}/versions", TAGS].contains(&path) => Operation::Write,
+        Method::POST => Operation::Read,
         _ if is_setting(path) => Operation::AlterConfigs,
         _ => Operation::Delete,
     }
@@ -273,7 +237,7 @@ fn operation(request: &Request) -> &'static str {
     let path = request.extensions().get::<MatchedPath>();
     let path = path.map_or("", MatchedPath::as_str);
     match (request.method(), path) {
-        (&Method::POST, "/subjects/{subject}/versions") => "register",
+        (&Method::POST, "/subjects/{subject}/versions" | TAGS) => "register",
         (&Method::POST, "/subjects/{subject}") => "look_up",
         (&Method::DELETE, path) if path.starts_with("/subjects") => "delete",
         (_, path) if path.starts_with("/compatibility") => "compatibility",
@@ -323,6 +287,7 @@ fn not_found() -> Response {
 /// behaviour.
 const DOCUMENT: &str = include_str!("../../../openapi-schemas.json");
 const OPENAPI: &str = "/openapi.json";
+const TAGS: &str = "/subjects/{subject}/versions/{version}/tags";
 
 /// What the registry speaks, best first.
 const TYPES: [&str; 3] = [

@@ -274,16 +274,24 @@ async fn change_mode(
 }
 
 /// `DELETE /mode`
-pub(super) async fn unset_mode(State(served): Here) -> Result<Response, SchemaError> {
-    Ok(told_mode(served.registry.unset_mode(None).await?))
+pub(super) async fn unset_mode(
+    State(served): Here,
+    Parameters(switches): Switched,
+) -> Result<Response, SchemaError> {
+    let was = served.registry.unset_mode(None, switches.recursive);
+    Ok(told_mode(was.await?))
 }
 
 /// `DELETE /mode/{subject}`
 pub(super) async fn unset_subject_mode(
     State(served): Here,
     SubjectPath(subject): SubjectPath,
+    Parameters(switches): Switched,
 ) -> Result<Response, SchemaError> {
-    Ok(told_mode(served.registry.unset_mode(Some(&subject)).await?))
+    let was = served
+        .registry
+        .unset_mode(Some(&subject), switches.recursive);
+    Ok(told_mode(was.await?))
 }
 
 fn told_mode(mode: Mode) -> Response {

@@ -8,6 +8,7 @@ const { Kafka, logLevel } = require("kafkajs");
 const {
   AvroDeserializer,
   AvroSerializer,
+  HeaderSchemaIdSerializer,
   JsonDeserializer,
   JsonSerializer,
   ProtobufDeserializer,
@@ -118,6 +119,16 @@ async function main() {
       .catch(reject);
   });
   await consumer.disconnect();
+
+  // Who knows nothing yet reads a record that names its schema by GUID, in a header.
+  const byGuid = { ...latest, schemaIdSerializer: HeaderSchemaIdSerializer };
+  const named = new AvroSerializer(client(), SerdeType.VALUE, byGuid);
+  const [topic, headers] = [`${prefix}-avro`, {}];
+  const payload = await named.serialize(topic, reading, headers);
+  assert.strictEqual(headers.__value_schema_id.length, 17);
+  const newcomer = new AvroDeserializer(client(), SerdeType.VALUE, {});
+  const value = await newcomer.deserialize(topic, payload, headers);
+  assert.deepStrictEqual({ ...value }, reading);
 
   const broken = { type: "record", name: "Reading", fields: [{ name: "new", type: "int" }] };
   const text = JSON.stringify(broken);

@@ -11,6 +11,7 @@
 mod compare;
 mod known;
 mod print;
+mod tags;
 mod weight;
 
 use base64::Engine;
