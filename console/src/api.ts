@@ -54,6 +54,9 @@ export interface Statement {
   format: string;
   output: string;
   targets: string[];
+  start: string;
+  lateness: string;
+  policies: Record<string, unknown> | null;
   generation: number;
   waiting_rows: number;
   lag_records: number | null;

@@ -27,7 +27,7 @@ export class Refusal extends Error {
 }
 
 export async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
-  const response = await fetch(path, { headers: { Accept: "application/json" }, ...(signal && { signal }) });
+  const response = await call(path, { headers: { Accept: "application/json" }, ...(signal && { signal }) });
   return answer<T>(response);
 }
 
@@ -35,7 +35,7 @@ export async function read<T>(path: string, signal?: AbortSignal): Promise<T> {
 export async function send<T>(method: string, path: string, body?: unknown, signal?: AbortSignal): Promise<T> {
   const isPlain = typeof body === "string" || body instanceof Blob;
   const kind = body instanceof Blob ? "application/octet-stream" : isPlain ? "text/plain" : "application/json";
-  const response = await fetch(path, {
+  const response = await call(path, {
     method,
     headers: { Accept: "application/json", ...(body !== undefined && { "Content-Type": kind }) },
     ...(body !== undefined && { body: isPlain ? body : JSON.stringify(body) }),
@@ -61,34 +61,43 @@ export interface Asked<T> {
 
 type Known<T> = Omit<Asked<T>, "again"> & { path: string };
 
-/** Asks now and every `every_ms` while the page is visible, one request at a time. */
+/** Asks now and every `every_ms` while the page is visible, one request at a time; at once when it is seen again. */
 export function useAsked<T>(path: string, every_ms: number): Asked<T> {
   const [known, setKnown] = useState<Known<T>>({ path, value: null, error: null, needs_login: false, at_ms: 0 });
   const wake = useRef<() => void>(() => undefined);
   useEffect(() => {
     const abort = new AbortController();
     let timer = 0;
+    // Of two that are under way, what the later one answers counts.
+    let turn = 0;
     const ask = async () => {
       window.clearTimeout(timer);
-      if (!document.hidden) {
-        try {
-          const value = await read<T>(path, abort.signal);
-          setKnown({ path, value, error: null, needs_login: false, at_ms: performance.now() });
-        } catch (error) {
-          if (abort.signal.aborted) {
-            return;
-          }
-          const needs_login = error instanceof Refusal && error.status === 401;
-          setKnown((old) => ({ path, value: old.path === path ? old.value : null, error: reason(error), needs_login, at_ms: old.at_ms }));
-        }
+      if (document.hidden) {
+        return;
       }
-      timer = window.setTimeout(() => void ask(), every_ms);
+      turn += 1;
+      const mine = turn;
+      const began = performance.now();
+      const tell = (next: (old: Known<T>) => Known<T>) => mine === turn && !abort.signal.aborted && setKnown(next);
+      try {
+        const value = await read<T>(path, abort.signal);
+        tell(() => ({ path, value, error: null, needs_login: false, at_ms: performance.now() }));
+      } catch (error) {
+        const needs_login = error instanceof Refusal && error.status === 401;
+        tell((old) => ({ path, value: old.path === path ? old.value : null, error: reason(error), needs_login, at_ms: old.at_ms }));
+      }
+      if (mine === turn && !abort.signal.aborted) {
+        timer = window.setTimeout(() => void ask(), pauseAfter(began, every_ms));
+      }
     };
-    wake.current = () => void ask();
-    void ask();
+    const look = () => void ask();
+    wake.current = look;
+    document.addEventListener("visibilitychange", look);
+    look();
     return () => {
       abort.abort();
       window.clearTimeout(timer);
+      document.removeEventListener("visibilitychange", look);
     };
   }, [path, every_ms]);
   const again = useCallback(() => wake.current(), []);
@@ -97,8 +106,53 @@ export function useAsked<T>(path: string, every_ms: number): Asked<T> {
   return { value: isMine ? known.value : null, error: isMine ? known.error : null, needs_login: isMine && known.needs_login, at_ms: known.at_ms, again };
 }
 
+/** How long to wait for the next question: one whose answer takes long, such as all of very many topics, is asked seldom. */
+export function pauseAfter(began_ms: number, every_ms: number): number {
+  return Math.max(every_ms, PAUSES * (performance.now() - began_ms));
+}
+
+/** Changes that somebody asks for: one at a time, and what went wrong with the last one. */
+export interface Acting {
+  /** True once it is done; false where it was refused, or another one is under way. */
+  act: (what: () => Promise<unknown>) => Promise<boolean>;
+  /** One is under way: nothing else can be asked for. */
+  busy: boolean;
+  trouble: string | null;
+}
+
+/** Has changes made; `again` shows what is so after each of them. */
+export function useActing(again: () => void): Acting {
+  const [trouble, setTrouble] = useState<string | null>(null);
+  const [busy, setBusy] = useState(false);
+  // What is drawn as busy is too late for the second of two quick clicks.
+  const isUnderWay = useRef(false);
+  const act = async (what: () => Promise<unknown>) => {
+    if (isUnderWay.current) {
+      return false;
+    }
+    isUnderWay.current = true;
+    setBusy(true);
+    const told = await what().then(() => null, reason);
+    isUnderWay.current = false;
+    setBusy(false);
+    setTrouble(told);
+    again();
+    return told === null;
+  };
+  return { act, busy, trouble };
+}
+
 export function reason(error: unknown): string {
   return error instanceof Error ? error.message : String(error);
+}
+
+/** Calls the server; where nothing answers, browsers say so in words of their own. */
+async function call(path: string, init: RequestInit): Promise<Response> {
+  try {
+    return await fetch(path, init);
+  } catch (error) {
+    throw error instanceof TypeError ? new Error("the server does not answer: it was stopped, or the way to it is broken") : error;
+  }
 }
 
 async function answer<T>(response: Response): Promise<T> {
@@ -107,6 +161,15 @@ async function answer<T>(response: Response): Promise<T> {
     return (response.status === 204 ? null : await response.json()) as T;
   }
   const body = (await response.json().catch(() => null)) as { message?: string; problems?: Problem[]; line?: number; column?: number } | null;
-  const known = response.status === 401 ? "log in to see this" : `the server answered ${response.status}`;
+  const known = WORDS[response.status] ?? `the server answered ${response.status}`;
   throw new Refusal(response.status, body?.message ?? known, body?.problems ?? [], body?.line ?? null, body?.column ?? null);
 }
+
+/** Pauses as long as an answer took. */
+const PAUSES = 4;
+
+/** What an answer without words of its own means. */
+const WORDS: Record<number, string> = {
+  401: "log in to see this",
+  404: "the server has nothing of this kind: it runs without the role that this is about",
+};

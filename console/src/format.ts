@@ -34,5 +34,14 @@ export function age(ms: number): string {
   if (minutes < 60) {
     return `${minutes} min ${seconds % 60} s`;
   }
-  return `${Math.floor(minutes / 60)} h ${minutes % 60} min`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 24) {
+    return `${hours} h ${minutes % 60} min`;
+  }
+  return `${count(Math.floor(hours / 24))} d ${hours % 24} h`;
+}
+
+/** A value in as many digits as tell something. */
+export function figure(value: number): string {
+  return Math.abs(value) >= 100 ? count(Math.round(value)) : value.toLocaleString("en-US", { maximumSignificantDigits: 3 });
 }

@@ -35,6 +35,24 @@ export function useRates(at_ms: number, totals: Record<string, number> | null): 
   return known.current;
 }
 
+/** How fast each of very many totals grew between the last two answers: the latest rates, without a history. */
+export function useGrowth(at_ms: number, totals: () => Map<string, number>): Map<string, number> {
+  const last = useRef<{ at_ms: number; totals: Map<string, number>; rates: Map<string, number> } | null>(null);
+  if (at_ms !== 0 && at_ms !== last.current?.at_ms) {
+    const before = last.current;
+    const found = totals();
+    const rates = new Map<string, number>();
+    for (const [name, total] of found) {
+      const old = before?.totals.get(name);
+      if (before !== null && old !== undefined) {
+        rates.set(name, Math.max(0, total - old) / ((at_ms - before.at_ms) / 1000));
+      }
+    }
+    last.current = { at_ms, totals: found, rates };
+  }
+  return last.current?.rates ?? new Map();
+}
+
 /** Each series as a part of the sum of all, in percent; null where nothing grew. */
 export function shares(rates: Rates): Rates {
   const sums = rates.times.map((_, at) => [...rates.series.values()].reduce((sum, points) => sum + (points[at] ?? 0), 0));

@@ -4,7 +4,7 @@ import { useEffect, useState } from "react";
 
 import { readSnapshot } from "./api";
 import type { Snapshot } from "./api";
-import { reason, Refusal } from "./ask";
+import { pauseAfter, reason } from "./ask";
 import { count, rate } from "./format";
 import { Trouble } from "./parts";
 import { RatePlot } from "./plot";
@@ -60,10 +60,10 @@ function Course({ snapshot, rates }: { snapshot: Snapshot; rates: Rates }) {
         <Station href="#/fleet" name="Agents" figure={`${count(snapshot.fleet.online)} online`} counter={heartbeats} unit="heartbeats/s" rates={rates} />
       )}
       {snapshot.status.mqtt !== null && (
-        <Station href="#statements" name="MQTT" figure={plural(snapshot.status.mqtt.clients_connected, "client")} counter={mqttIn} unit="messages/s" rates={rates} />
+        <Station href="#/mqtt" name="MQTT" figure={plural(snapshot.status.mqtt.clients_connected, "client")} counter={mqttIn} unit="messages/s" rates={rates} />
       )}
-      <Station href="#topics" name="Topics" figure={plural(snapshot.topics.count, "topic")} counter={allRecords} unit="records/s" rates={rates} />
-      <Station href="#statements" name="Statements" figure={plural(snapshot.statements.count, "statement")} counter={allStatementsIn} unit="events/s" rates={rates} />
+      <Station href="#/topics" name="Topics" figure={plural(snapshot.topics.count, "topic")} counter={allRecords} unit="records/s" rates={rates} />
+      <Station href="#/statements" name="Statements" figure={plural(snapshot.statements.count, "statement")} counter={allStatementsIn} unit="events/s" rates={rates} />
       <Station href="#/imports" name="Imports" beside figure={`${running} running`} counter={null} unit="" rates={rates} />
     </nav>
   );
@@ -79,8 +79,8 @@ function Station(props: { beside?: boolean; href: string; name: string; figure: 
   );
 }
 
-function plural(count: number, noun: string): string {
-  return `${count} ${noun}${count === 1 ? "" : "s"}`;
+function plural(size: number, noun: string): string {
+  return `${count(size)} ${noun}${size === 1 ? "" : "s"}`;
 }
 
 /** Polls the API once a second while the page is visible, one request round at a time. */
@@ -90,6 +90,7 @@ function useLiveView(): View {
     const abort = new AbortController();
     let timer = 0;
     const poll = async () => {
+      const began = performance.now();
       if (!document.hidden) {
         try {
           const snapshot = await readSnapshot(abort.signal);
@@ -98,11 +99,10 @@ function useLiveView(): View {
           if (abort.signal.aborted) {
             return;
           }
-          const told = error instanceof Refusal ? error.message : `No answer from the server: ${reason(error)}`;
-          setView((old) => ({ ...old, error: told }));
+          setView((old) => ({ ...old, error: reason(error) }));
         }
       }
-      timer = window.setTimeout(() => void poll(), POLL_MS);
+      timer = window.setTimeout(() => void poll(), pauseAfter(began, POLL_MS));
     };
     void poll();
     return () => {

@@ -45,7 +45,7 @@ export function Login({ needs_login }: { needs_login: boolean }) {
     return null;
   }
   if (needs_login) {
-    return <a className="button" href="api/v1/sign-in">Sign in with {hostOf(issuer)}</a>;
+    return <a className="button" href="api/v1/sign-in" onClick={keepPlace}>Sign in with {hostOf(issuer)}</a>;
   }
   const out = async () => {
     const { address } = await send<{ address: string | null }>("POST", "api/v1/sign-out");
@@ -58,6 +58,28 @@ export function Login({ needs_login }: { needs_login: boolean }) {
   return principal === null ? null : <span>{principal.replace(/^User:/, "")} <button onClick={() => void out()}>Sign out</button></span>;
 }
 
+/** Remembers the page that was asked for, since the issuer sends people back to the first one. */
+function keepPlace(): void {
+  try {
+    sessionStorage.setItem(PLACE, location.hash);
+  } catch {
+    // A browser that keeps nothing shows the first page.
+  }
+}
+
+/** Goes on where somebody was when they signed in. */
+export function comeBack(): void {
+  try {
+    const place = sessionStorage.getItem(PLACE);
+    sessionStorage.removeItem(PLACE);
+    if (place !== null && location.hash === "") {
+      history.replaceState(null, "", `${location.pathname}${place}`);
+    }
+  } catch {
+    // As above.
+  }
+}
+
 /** Has the login's token replaced when it is time; answers when to ask again, null where it ends. */
 async function renew(): Promise<number | null> {
   const ask = async () => (await send<{ again_ms: number | null }>("POST", "api/v1/sign-in/renew")).again_ms;
@@ -67,6 +89,7 @@ async function renew(): Promise<number | null> {
   return locks === undefined ? ask() : locks.request("thalweg-renewal", ask);
 }
 
+const PLACE = "thalweg-place";
 /** When to ask again after the server did not answer, and at the earliest, in milliseconds. */
 const RETRY_MS = 15_000;
 const LEAST_MS = 1_000;

@@ -1,6 +1,6 @@
 // The console: which page is shown, and the way between pages.
 
-import { StrictMode } from "react";
+import { StrictMode, useEffect } from "react";
 import { createRoot } from "react-dom/client";
 
 import { useAsked } from "./ask";
@@ -9,15 +9,19 @@ import { AgentPage } from "./fleet/agent";
 import { ClassPage } from "./fleet/class";
 import { EventsPage } from "./fleet/events";
 import { Overview } from "./fleet/overview";
+import { hear } from "./clock";
 import { age } from "./format";
 import { JobPage } from "./imports/job";
 import { ImportsPage } from "./imports/jobs";
 import { TenantPage, TenantsPage } from "./imports/tenants";
 import { LinePage } from "./line";
-import { Login } from "./login";
+import { comeBack, Login } from "./login";
 import { useSight } from "./me";
+import { MqttPage } from "./mqtt";
 import { Trouble } from "./parts";
 import { StatementPage, StatementsPage } from "./statements/pages";
+import { GroupPage, GroupsPage } from "./streams/groups";
+import { TopicPage, TopicsPage } from "./streams/topics";
 import { address, useRoute } from "./route";
 import type { Route } from "./route";
 import "./style.css";
@@ -28,6 +32,16 @@ function Console() {
   const sight = useSight();
   const imports_only = sight !== null && sight.imports_only;
   const [first = imports_only ? "imports" : undefined, ...rest] = route.path;
+  const now_ms = status.value?.now_ms;
+  useEffect(() => {
+    if (now_ms !== undefined) {
+      hear(now_ms);
+    }
+  }, [now_ms]);
+  const title = [...route.path.slice(0, 2).reverse(), "Thalweg"].join(" – ");
+  useEffect(() => {
+    document.title = title;
+  }, [title]);
   const tab = (href: string, name: string, is_here: boolean) => <a href={href} aria-current={is_here ? "page" : undefined}>{name}</a>;
   return (
     <>
@@ -35,6 +49,13 @@ function Console() {
         <h1>Thalweg</h1>
         <nav className="tabs" aria-label="Pages">
           {!imports_only && tab("#/", "Line", first === undefined)}
+          {!imports_only && status.value !== null && ("streams" in status.value.endpoints || "rest" in status.value.endpoints) && (
+            <>
+              {tab(address(["topics"]), "Topics", first === "topics")}
+              {tab(address(["groups"]), "Groups", first === "groups")}
+            </>
+          )}
+          {!imports_only && status.value?.mqtt != null && tab(address(["mqtt"]), "MQTT", first === "mqtt")}
           {!imports_only && tab(address(["statements"]), "Statements", first === "statements")}
           {tab(address(["imports"]), "Imports", first === "imports")}
           {!imports_only && tab(address(["tenants"]), "Tenants", first === "tenants")}
@@ -46,7 +67,7 @@ function Console() {
           )}
         </nav>
         {status.value !== null && <span>{status.value.version}, up {age(status.value.uptime_ms)}</span>}
-        {status.error !== null && !status.needs_login && <span className="badge bad" role="alert">No answer from the server: {status.error}</span>}
+        {status.error !== null && !status.needs_login && <span className="badge bad" role="alert">No answer{status.at_ms > 0 && ` for ${age(performance.now() - status.at_ms)}; what is shown is from then`}: {status.error}</span>}
         {status.needs_login && <span className="badge bad" role="alert">{status.error}</span>}
         <Login needs_login={status.needs_login} />
       </header>
@@ -64,7 +85,13 @@ function Page({ route }: { route: Route }) {
       // What is typed stays; what the address asks for anew is shown anew.
       return <Overview query={route.query} />;
     case "statements":
-      return name === undefined ? <StatementsPage /> : <StatementPage key={name} id={name} />;
+      return name === undefined ? <StatementsPage query={route.query} /> : <StatementPage key={name} id={name} />;
+    case "topics":
+      return name === undefined ? <TopicsPage query={route.query} /> : <TopicPage key={name} name={name} />;
+    case "groups":
+      return name === undefined ? <GroupsPage query={route.query} /> : <GroupPage key={name} name={name} />;
+    case "mqtt":
+      return <MqttPage query={route.query} />;
     case "imports":
       return name === undefined ? <ImportsPage query={route.query} /> : <JobPage key={name} id={name} query={route.query} />;
     case "tenants":
@@ -80,6 +107,7 @@ function Page({ route }: { route: Route }) {
   }
 }
 
+comeBack();
 const root = document.getElementById("root");
 if (root !== null) {
   createRoot(root).render(<StrictMode><Console /></StrictMode>);

@@ -2,15 +2,41 @@
 
 import type { ReactNode } from "react";
 
+import type { Asked } from "./ask";
 import { count } from "./format";
 
 export type Tone = "good" | "bad" | "calm";
 
-export function Section(props: { id: string; title: string; empty: string; size: number; note?: ReactNode; children: ReactNode }) {
+/** How many there are, or why that is not known. */
+export type Size = number | "reading" | "unknown";
+
+/** How many of a list there are, as far as it was answered. */
+export function sizeOf<T>(asked: Asked<T>, items: (value: T) => number): Size {
+  if (asked.value !== null) {
+    return items(asked.value);
+  }
+  return asked.error === null ? "reading" : "unknown";
+}
+
+interface SectionProps {
+  id: string;
+  title: string;
+  /** What is said where there is none. */
+  empty: string;
+  size: Size;
+  note?: ReactNode;
+  /** What stands above the table, whether or not there are rows. */
+  above?: ReactNode;
+  children: ReactNode;
+}
+
+export function Section({ id, title, empty, size, note, above, children }: SectionProps) {
+  const isKnown = typeof size === "number";
   return (
-    <section id={props.id} aria-labelledby={`${props.id}-title`}>
-      <h2 id={`${props.id}-title`}>{props.title} <small>{props.note ?? props.size}</small></h2>
-      {props.size === 0 ? <p className="empty">{props.empty}</p> : <div className="scroll"><table>{props.children}</table></div>}
+    <section id={id} aria-labelledby={`${id}-title`}>
+      <h2 id={`${id}-title`}>{title} {isKnown && <small>{note ?? count(size)}</small>}</h2>
+      {above}
+      {isKnown && size > 0 ? <div className="scroll"><table>{children}</table></div> : <p className="empty">{isKnown ? empty : UNKNOWN[size]}</p>}
     </section>
   );
 }
@@ -78,3 +104,4 @@ export function Trouble({ text }: { text: string | null }) {
 }
 
 export const FLOW_TONES = { none: "calm", pending: "calm", deployed: "good", failed: "bad" } as const;
+const UNKNOWN = { reading: "Reading…", unknown: "Not known, since the server did not say." } as const;

@@ -4,6 +4,7 @@ import { useEffect, useRef } from "react";
 import uPlot from "uplot";
 import "uplot/dist/uPlot.min.css";
 
+import { figure } from "./format";
 import type { CounterKey, Rates } from "./rates";
 
 export interface Line {
@@ -48,17 +49,17 @@ export function RatePlot({ rates, lines, unit }: { rates: Rates; lines: Line[]; 
 }
 
 function options(width: number, lines: Line[], unit: string): uPlot.Options {
-  const text = getComputedStyle(document.documentElement).getPropertyValue("--muted");
-  const grid = getComputedStyle(document.documentElement).getPropertyValue("--rule");
-  const axis = { stroke: text, grid: { stroke: grid, width: 1 }, ticks: { show: false } };
+  // Asked for at each drawing: the page may turn dark while it is open.
+  const color = (name: string) => () => getComputedStyle(document.documentElement).getPropertyValue(name);
+  const axis = { stroke: color("--muted"), grid: { stroke: color("--rule"), width: 1 }, ticks: { show: false } };
   return {
     width,
     height: HEIGHT_PX,
     cursor: { y: false },
-    scales: { x: { time: false, range: (_, oldest) => [Math.min(oldest, SECONDS_LEAST), 0] }, y: { range: (_, __, max) => [0, Math.max(1, max * 1.1)] } },
+    scales: { x: { time: false, range: (_, oldest) => [Math.min(oldest, SECONDS_LEAST), 0] }, y: { range: (_, least, most) => [Math.min(0, (least ?? 0) * 1.1), Math.max((least ?? 0) < 0 ? 0 : 1, (most ?? 0) * 1.1)] } },
     axes: [
       { ...axis, values: (_, ticks) => ticks.map((tick) => `${tick} s`) },
-      { ...axis, size: 60, label: unit, labelSize: 18 },
+      { ...axis, size: (_, ticks) => Math.max(AXIS_PX, ...(ticks ?? []).map((tick) => tick.length * DIGIT_PX + 12)), label: unit, labelSize: 18 },
     ],
     series: [
       { label: "before now", value: (_, v) => (v === null ? "–" : `${Math.round(v)} s`) },
@@ -66,14 +67,19 @@ function options(width: number, lines: Line[], unit: string): uPlot.Options {
         label: line.label,
         stroke: COLORS[index % COLORS.length] ?? "#0a7ea4",
         width: 2,
-        points: { show: false },
-        value: (_: uPlot, v: number | null) => (v === null ? "–" : v.toFixed(1)),
+        // A line of few points is seen by them: one alone has no line.
+        points: { show: (plot: uPlot) => plot.data[0].length <= POINTS_SEEN },
+        value: (_: uPlot, v: number | null) => (v === null ? "–" : figure(v)),
       })),
     ],
   };
 }
 
 const HEIGHT_PX = 190;
+/** The axis is as wide as its longest number. */
+const AXIS_PX = 42;
+const DIGIT_PX = 7.5;
+const POINTS_SEEN = 20;
 /** A page just opened shows its first seconds large instead of a sliver at the edge. */
 const SECONDS_LEAST = -10;
 const COLORS = ["#0a7ea4", "#d97706", "#16a34a", "#9333ea", "#dc2626", "#64748b", "#0891b2", "#ca8a04"];

@@ -1,5 +1,7 @@
 // What lives in the process, a table each: agents, topics, statements, jobs.
 
+import type { ReactNode } from "react";
+
 import type { Busiest, Statement, Topic } from "./api";
 import type { Agent } from "./fleet/types";
 import { age, bytes, count, rate } from "./format";
@@ -9,6 +11,7 @@ import { Badge, FLOW_TONES, Section, Sub } from "./parts";
 import { current, jobRecords, statementIn, statementOut, topicBytes, topicRecords } from "./rates";
 import type { Rates } from "./rates";
 import { address } from "./route";
+import { TopicName } from "./streams/topics";
 
 /** The first few agents of `all`. */
 export function AgentsTable({ agents, all, now_ms }: { agents: Agent[]; all: number; now_ms: number }) {
@@ -16,7 +19,7 @@ export function AgentsTable({ agents, all, now_ms }: { agents: Agent[]; all: num
   return (
     <Section id="agents" title="Agents" empty="No agent has called in yet." size={agents.length} note={note}>
       <thead>
-        <tr><th>Agent</th><th>Class</th><th>State</th><th>Last seen</th><th>Flow</th><th className="number">Heartbeats</th></tr>
+        <tr><th scope="col">Agent</th><th scope="col">Class</th><th scope="col">State</th><th scope="col">Last seen</th><th scope="col">Flow</th><th scope="col" className="number">Heartbeats</th></tr>
       </thead>
       <tbody>
         {agents.map((agent) => (
@@ -34,21 +37,21 @@ export function AgentsTable({ agents, all, now_ms }: { agents: Agent[]; all: num
   );
 }
 
-/** How many there are, and that only the busiest are shown. */
-function ofAll({ shown, count: all }: Busiest<unknown>): string {
-  return shown.length === all ? count(all) : `the ${shown.length} busiest of ${count(all)}`;
+/** How many there are, where all of them are found, and that only the busiest are shown. */
+function ofAll({ shown, count: all }: Busiest<unknown>, href: string): ReactNode {
+  return shown.length === all ? <a href={href}>{count(all)}</a> : <>the {count(shown.length)} busiest of <a href={href}>{count(all)}</a></>;
 }
 
 export function TopicsTable({ topics, rates }: { topics: Busiest<Topic>; rates: Rates }) {
   return (
-    <Section id="topics" title="Topics" empty="No topic yet; the first producer makes one." size={topics.shown.length} note={ofAll(topics)}>
+    <Section id="topics" title="Topics" empty="No topic yet; the first producer makes one." size={topics.shown.length} note={ofAll(topics, "#/topics")}>
       <thead>
-        <tr><th>Topic</th><th className="number">Partitions</th><th className="number">Records/s</th><th className="number">Bytes/s</th><th className="number">Records</th><th className="number">Stored</th></tr>
+        <tr><th scope="col">Topic</th><th scope="col" className="number">Partitions</th><th scope="col" className="number">Records/s</th><th scope="col" className="number">Bytes/s</th><th scope="col" className="number">Records</th><th scope="col" className="number">Stored</th></tr>
       </thead>
       <tbody>
         {topics.shown.map((topic) => (
           <tr key={topic.name} data-id={topic.name}>
-            <td>{topic.name}{topic.wire_name !== topic.name && <Sub>{topic.wire_name}</Sub>}</td>
+            <td><TopicName of={topic} /></td>
             <td className="number">{topic.partitions}</td>
             <td className="number">{rate(current(rates, topicRecords(topic.name)))}</td>
             <td className="number">{bytes(current(rates, topicBytes(topic.name)))}</td>
@@ -63,9 +66,9 @@ export function TopicsTable({ topics, rates }: { topics: Busiest<Topic>; rates: 
 
 export function StatementsTable({ statements, rates }: { statements: Busiest<Statement>; rates: Rates }) {
   return (
-    <Section id="statements" title="Statements" empty="No statement runs; add one with `thalweg statements add`." size={statements.shown.length} note={ofAll(statements)}>
+    <Section id="statements" title="Statements" empty="No statement runs; add one with `thalweg statements add`." size={statements.shown.length} note={ofAll(statements, "#/statements")}>
       <thead>
-        <tr><th>Statement</th><th>State</th><th className="number">In/s</th><th className="number">Out/s</th><th className="number">In</th><th className="number">Out</th><th className="number">Late</th><th className="number">Errors</th></tr>
+        <tr><th scope="col">Statement</th><th scope="col">State</th><th scope="col" className="number">In/s</th><th scope="col" className="number">Out/s</th><th scope="col" className="number">In</th><th scope="col" className="number">Out</th><th scope="col" className="number">Late</th><th scope="col" className="number">Errors</th></tr>
       </thead>
       <tbody>
         {statements.shown.map((statement) => (
@@ -89,7 +92,7 @@ export function JobsTable({ jobs, rates }: { jobs: Job[]; rates: Rates }) {
   return (
     <Section id="jobs" title="Import jobs" empty="No import yet; load a file with `thalweg import`." size={jobs.length}>
       <thead>
-        <tr><th>Job</th><th>Tenant</th><th>State</th><th>Progress</th><th className="number">Records/s</th><th className="number">Done</th><th className="number">Rejected</th></tr>
+        <tr><th scope="col">Job</th><th scope="col">Tenant</th><th scope="col">State</th><th scope="col">Progress</th><th scope="col" className="number">Records/s</th><th scope="col" className="number">Done</th><th scope="col" className="number">Rejected</th></tr>
       </thead>
       <tbody>
         {jobs.map((job) => (

@@ -99,7 +99,8 @@ async function rollOut(page) {
   await page.getByLabel("First, percent").fill("10");
   await page.getByLabel("Agents at a time").fill("8");
   await page.getByLabel("Seconds between").fill("1");
-  await page.getByRole("button", { name: "Publish", exact: true }).click();
+  // Who clicks twice publishes once.
+  await page.getByRole("button", { name: "Publish", exact: true }).dblclick();
   await page.getByText("Version 1 is being rolled out.").waitFor();
   const card = page.locator("#rollout");
   await card.getByText("Roll-out of version 1").waitFor();
@@ -125,6 +126,16 @@ async function publishToAll(page) {
   const before = pumps.flows.get("pumps-0000");
   await page.getByLabel("MiNiFi YAML or NiFi flow JSON").fill(flow(2));
   await page.getByLabel("All agents at once").check();
+  // What goes to all is asked for first; who does not agree has published nothing.
+  let asked = "";
+  page.once("dialog", (dialog) => {
+    asked = dialog.message();
+    void dialog.dismiss();
+  });
+  await page.getByRole("button", { name: "Publish", exact: true }).click();
+  assert.match(asked, /all 40 agents/);
+  assert.equal(await page.locator("#flows tbody tr").count(), 1);
+  page.once("dialog", (dialog) => void dialog.accept());
   await page.getByRole("button", { name: "Publish", exact: true }).click();
   await page.getByText("Version 2 is published.").waitFor();
   const row = page.locator("#flows tbody tr").first();
@@ -140,6 +151,7 @@ async function publishToAll(page) {
 /** What cannot be a flow is refused in words, and nothing is published. */
 async function refuse(page, troubles) {
   await page.getByLabel("MiNiFi YAML or NiFi flow JSON").fill("no flow at all");
+  page.once("dialog", (dialog) => void dialog.accept());
   await page.getByRole("button", { name: "Publish", exact: true }).click();
   const told = await page.locator("#publish").getByRole("alert").textContent();
   assert.ok(told.length > 20, told);

@@ -99,6 +99,9 @@ await withPage(async (page, troubles) => {
   // A tenant's own jobs, and its weight.
   await page.getByRole("link", { name: "Tenants", exact: true }).click();
   const diku = page.locator("#tenants tbody tr", { hasText: "diku" });
+  // Who has imported something and is not kept has no page.
+  await diku.getByText("not kept").waitFor();
+  assert.equal(await diku.getByRole("link", { name: "diku" }).count(), 0);
   await diku.getByLabel("Weight of diku", { exact: true }).fill("4");
   await diku.getByRole("button").click();
   const weight = async () => (await api("tenants")).tenants.find((one) => one.tenant === "diku")?.weight;
@@ -106,6 +109,7 @@ await withPage(async (page, troubles) => {
     assert.ok(looks < 100, "the weight is not set");
     await page.waitForTimeout(100);
   }
+  await diku.getByRole("link", { name: "diku" }).waitFor();
   await page.goto(`${url}#/imports?tenant=diku`);
   await page.waitForFunction(() => document.querySelectorAll("#jobs tbody tr").length === 2);
   assert.deepEqual(troubles, [], "the pages reported errors");

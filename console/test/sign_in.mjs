@@ -12,12 +12,13 @@ const button = (page, name) => page.getByRole("button", { name, exact: true });
 const cookie = async (page, name) => (await page.context().cookies()).find((kept) => kept.name === name)?.value;
 
 await withPage(async (page) => {
-  await page.goto(url);
+  await page.goto(`${url}#/statements`);
   await page.getByRole("link", { name: `Sign in with ${host}` }).click();
   // The issuer asks nobody, and sends the browser back at once.
   await button(page, "Sign out").waitFor();
   await page.locator("span", { hasText: /^ann/ }).waitFor();
   assert.equal(new URL(page.url()).origin, new URL(url).origin);
+  assert.equal(new URL(page.url()).hash, "#/statements", "who signs in goes on where they were");
   assert.equal(await page.evaluate(() => document.cookie), "", "no script reads a cookie of it");
 
   // Its token is good for seconds only; whoever looks on stays in.

@@ -3,6 +3,7 @@
 import type { ReactNode } from "react";
 
 import { useAsked } from "../ask";
+import { now } from "../clock";
 import { age, bytes, count } from "../format";
 import { useHistory } from "../history";
 import { Badge, Fill, FLOW_TONES, Section, Sub, Trouble } from "../parts";
@@ -23,6 +24,7 @@ export function AgentPage({ id }: { id: string }) {
     <main>
       <h2 className="title">{id} {agent !== null && <Badge kind={agent.state === "online" ? "good" : "bad"}>{agent.state}</Badge>}</h2>
       <Trouble text={asked.error} />
+      {agent === null && asked.error === null && <p className="empty">Reading…</p>}
       {agent !== null && (
         <>
           <div className="plots">
@@ -39,7 +41,7 @@ export function AgentPage({ id }: { id: string }) {
           <Repositories heartbeat={agent.heartbeat} />
           <Processors heartbeat={agent.heartbeat} />
           <Operations operations={agent.operations} />
-          <EventsTable events={events.value?.events ?? []} empty="Nothing is known to have happened to it." />
+          <EventsTable asked={events} empty="Nothing is known to have happened to it." />
           <section>
             <details>
               <summary>The last heartbeat, whole</summary>
@@ -55,15 +57,14 @@ export function AgentPage({ id }: { id: string }) {
 function Facts({ agent }: { agent: AgentDetail }) {
   const system = agent.heartbeat?.deviceInfo?.systemInfo;
   const status = agent.heartbeat?.agentInfo?.status;
-  const now = Date.now();
   const facts: [string, ReactNode][] = [
     ["Class", agent.class === null ? "none: parked" : <><a href={address(["classes", agent.class])}>{agent.class}</a>{agent.class_given && <Sub>given by an operator</Sub>}</>],
     ["Flow", <><Badge kind={FLOW_TONES[agent.flow_state]}>{agent.flow_state}</Badge><Sub>runs {agent.flow_id ?? "none"}</Sub>{agent.flow_state !== "deployed" && agent.desired_flow_id !== null && <Sub>should run {agent.desired_flow_id}</Sub>}</>],
     ["Resources", agent.resource_state],
     ["Build", `${agent.agent_type ?? "not described yet"} ${agent.agent_version ?? ""}`],
     ["Host", `${agent.hostname ?? "–"}${system?.operatingSystem === undefined ? "" : `, ${system.operatingSystem} ${system.machineArch ?? ""}`}`],
-    ["Last seen", `${age(now - agent.last_seen_ms)} ago${agent.heartbeat_interval_ms === null ? "" : `, calls every ${age(agent.heartbeat_interval_ms)}`}`],
-    ["Known for", age(now - agent.first_seen_ms)],
+    ["Last seen", `${age(now() - agent.last_seen_ms)} ago${agent.heartbeat_interval_ms === null ? "" : `, calls every ${age(agent.heartbeat_interval_ms)}`}`],
+    ["Known for", age(now() - agent.first_seen_ms)],
     ["Heartbeats", count(agent.heartbeats_total)],
   ];
   if (status?.uptime !== undefined) {
@@ -148,7 +149,6 @@ function Processors({ heartbeat }: { heartbeat: Heartbeat | null }) {
 }
 
 function Operations({ operations }: { operations: Operation[] }) {
-  const now = Date.now();
   return (
     <Section id="operations" title="Operations" empty="It was told nothing yet." size={operations.length}>
       <thead><tr><th scope="col">Operation</th><th scope="col">State</th><th scope="col">Asked</th><th scope="col">Changed</th><th scope="col" className="number">Sent</th></tr></thead>
@@ -157,8 +157,8 @@ function Operations({ operations }: { operations: Operation[] }) {
           <tr key={one.id}>
             <th scope="row">{one.operation} {one.operand}<Sub>{one.flow_id}</Sub></th>
             <td><Badge kind={OPERATION_TONES[one.state] ?? "calm"}>{one.state}</Badge><Sub>{one.details === "" ? null : one.details}</Sub></td>
-            <td>{age(now - one.created_ms)} ago</td>
-            <td>{age(now - one.updated_ms)} ago</td>
+            <td>{age(now() - one.created_ms)} ago</td>
+            <td>{age(now() - one.updated_ms)} ago</td>
             <td className="number">{one.attempts}</td>
           </tr>
         ))}

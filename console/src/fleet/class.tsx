@@ -2,13 +2,14 @@
 
 import { useState } from "react";
 
-import { reason, send, useAsked } from "../ask";
+import { send, useActing, useAsked } from "../ask";
 import type { Asked } from "../ask";
+import { now } from "../clock";
 import { age, bytes, count } from "../format";
-import { Badge, Section, Shares, Sub, Trouble } from "../parts";
+import { Badge, Section, Shares, Sub, sizeOf, Trouble } from "../parts";
 import { address } from "../route";
 import { EventsTable } from "./events";
-import { Publish } from "./publish";
+import { Publish, toAll } from "./publish";
 import { RolloutCard } from "./rollout";
 import type { Difference, FleetClass, FleetEvent, Flow, Rollout } from "./types";
 
@@ -46,43 +47,50 @@ export function ClassPage({ name }: { name: string }) {
           {newest !== undefined && <RolloutCard key={newest.id} rollout={newest} at_ms={rollouts.at_ms} versions={versions} again={again} />}
         </div>
       )}
-      <Flows class_name={name} flows={flows.value?.flows ?? []} again={again} busy={newest !== undefined && (newest.state === "running" || newest.state === "paused" || newest.state === "halted")} />
-      <Publish class_name={name} again={again} />
-      <EventsTable events={events.value?.events ?? []} empty="Nothing is known to have happened to its agents." />
+      <Flows class_name={name} asked={flows} agents={found?.agents ?? 0} again={again} busy={newest !== undefined && (newest.state === "running" || newest.state === "paused" || newest.state === "halted")} />
+      <Publish class_name={name} agents={found?.agents ?? 0} again={again} />
+      <EventsTable asked={events} empty="Nothing is known to have happened to its agents." />
     </main>
   );
 }
 
-function Flows({ class_name, flows, again, busy }: { class_name: string; flows: Flow[]; again: () => void; busy: boolean }) {
+interface FlowsProps {
+  class_name: string;
+  asked: Asked<{ flows: Flow[] }>;
+  agents: number;
+  again: () => void;
+  /** A roll-out is under way. */
+  busy: boolean;
+}
+
+function Flows({ class_name, asked, agents, again, busy }: FlowsProps) {
   const [compared, setCompared] = useState<Flow | null>(null);
-  const [trouble, setTrouble] = useState<string | null>(null);
+  const acting = useActing(again);
+  const flows = asked.value?.flows ?? [];
+  const isHeld = busy || acting.busy;
   const current = flows.find((flow) => flow.current);
-  const now = Date.now();
-  const act = async (path: string, body?: unknown) => {
-    try {
-      await send("POST", path, body);
-      setTrouble(null);
-    } catch (error) {
-      setTrouble(reason(error));
+  const publish = (flow: Flow) => {
+    if (window.confirm(toAll(`Version ${flow.version}`, agents))) {
+      void acting.act(() => send("POST", `api/v1/flows/${flow.flow_id}/publish`));
     }
-    again();
   };
+  const rollOut = (flow: Flow) => void acting.act(() => send("POST", `api/v1/classes/${encodeURIComponent(class_name)}/rollouts`, { flow_id: flow.flow_id }));
   return (
     <>
-      <Trouble text={trouble} />
-      <Section id="flows" title="Flow versions" empty="No flow was published to this class yet." size={flows.length}>
+      <Trouble text={acting.trouble} />
+      <Section id="flows" title="Flow versions" empty="No flow was published to this class yet." size={sizeOf(asked, (value) => value.flows.length)}>
         <thead><tr><th scope="col">Version</th><th scope="col">State</th><th scope="col">Published</th><th scope="col">Written as</th><th scope="col" className="number">Size</th><th scope="col">What to do</th></tr></thead>
         <tbody>
           {flows.map((flow) => (
             <tr key={flow.flow_id} data-id={flow.flow_id}>
               <th scope="row">{flow.version}<Sub>{flow.flow_id}</Sub></th>
               <td>{flow.current ? <Badge kind="good">wanted</Badge> : "–"}</td>
-              <td>{age(now - flow.created_ms)} ago</td>
+              <td>{age(now() - flow.created_ms)} ago</td>
               <td><a href={`api/v1/flows/${flow.flow_id}`} download={`${class_name}-${flow.version}.${flow.shape}`}>{flow.shape}</a></td>
               <td className="number">{bytes(flow.bytes)}</td>
               <td className="actions">
-                {!flow.current && <button type="button" disabled={busy} onClick={() => void act(`api/v1/flows/${flow.flow_id}/publish`)}>Publish again</button>}
-                {!flow.current && <button type="button" disabled={busy} onClick={() => void act(`api/v1/classes/${encodeURIComponent(class_name)}/rollouts`, { flow_id: flow.flow_id })}>Roll out</button>}
+                {!flow.current && <button type="button" disabled={isHeld} onClick={() => publish(flow)}>Publish again</button>}
+                {!flow.current && <button type="button" disabled={isHeld} onClick={() => rollOut(flow)}>Roll out</button>}
                 {!flow.current && current !== undefined && <button type="button" aria-expanded={compared?.flow_id === flow.flow_id} onClick={() => setCompared(compared?.flow_id === flow.flow_id ? null : flow)}>Compare</button>}
               </td>
             </tr>
@@ -100,7 +108,7 @@ function Differences({ flow, against }: { flow: Flow; against: Flow }) {
   return (
     <>
       <Trouble text={asked.error} />
-      <Section id="differences" title={`From version ${against.version} to ${flow.version}`} empty={asked.value === null ? "Reading…" : "Nothing is different."} size={differences.length}>
+      <Section id="differences" title={`From version ${against.version} to ${flow.version}`} empty="Nothing is different." size={sizeOf(asked, (value) => value.differences.length)}>
         <thead><tr><th scope="col">Where</th><th scope="col">Change</th><th scope="col">From</th><th scope="col">To</th></tr></thead>
         <tbody>
           {differences.map((one) => (

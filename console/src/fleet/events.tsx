@@ -1,8 +1,10 @@
 // What happened in the fleet, newest first.
 
 import { useAsked } from "../ask";
+import type { Asked } from "../ask";
+import { now } from "../clock";
 import { age } from "../format";
-import { Badge, Choice, Section, Trouble } from "../parts";
+import { Badge, Choice, Section, sizeOf, Trouble } from "../parts";
 import { address, go } from "../route";
 import type { FleetEvent } from "./types";
 
@@ -32,7 +34,7 @@ export function EventsPage({ query }: { query: URLSearchParams }) {
         {text("agent", "Agent")}
       </form>
       <Trouble text={page.error} />
-      {page.value !== null && <EventsTable events={page.value.events} empty="Nothing of that kind happened." />}
+      <EventsTable asked={page} empty="Nothing of that kind happened." />
       <nav className="pager" aria-label="Pages of events">
         {before !== "" && <a href={address(["events"], filters)}>Newest</a>}
         {page.value !== null && page.value.next !== null && <a href={address(["events"], { ...filters, before: page.value.next })}>Older</a>}
@@ -41,15 +43,15 @@ export function EventsPage({ query }: { query: URLSearchParams }) {
   );
 }
 
-export function EventsTable({ events, empty }: { events: FleetEvent[]; empty: string }) {
-  const now = Date.now();
+export function EventsTable({ asked, empty }: { asked: Asked<{ events: FleetEvent[] }>; empty: string }) {
+  const events = asked.value?.events ?? [];
   return (
-    <Section id="events" title="Events" empty={empty} size={events.length}>
+    <Section id="events" title="Events" empty={empty} size={sizeOf(asked, (value) => value.events.length)}>
       <thead><tr><th scope="col">When</th><th scope="col">Level</th><th scope="col">What</th><th scope="col">Agent</th><th scope="col">Class</th></tr></thead>
       <tbody>
         {events.map((event) => (
           <tr key={event.id}>
-            <td><time dateTime={new Date(event.at_ms).toISOString()} title={new Date(event.at_ms).toLocaleString()}>{age(now - event.at_ms)} ago</time></td>
+            <td><time dateTime={new Date(event.at_ms).toISOString()} title={new Date(event.at_ms).toLocaleString()}>{age(now() - event.at_ms)} ago</time></td>
             <td><Badge kind={event.level === "error" ? "bad" : "calm"}>{event.level}</Badge></td>
             <th scope="row">{event.kind}<div className="sub">{event.message}</div></th>
             <td>{event.agent_id === null ? "–" : <a href={address(["agents", event.agent_id])}>{event.agent_id}</a>}</td>

@@ -1,29 +1,20 @@
 // The class that an operator gives an agent that names none.
 
-import { useState } from "react";
 import type { FormEvent } from "react";
 
-import { reason, send, useAsked } from "../ask";
+import { send, useActing, useAsked } from "../ask";
 import { Trouble } from "../parts";
 import type { Agent, FleetClass } from "./types";
 
 export function GivenClass({ agent, again }: { agent: Agent; again: () => void }) {
   const classes = useAsked<{ classes: FleetClass[] }>("api/v1/classes", 10000);
-  const [trouble, setTrouble] = useState<string | null>(null);
+  const { act, busy, trouble } = useActing(again);
   const others = (classes.value?.classes ?? []).filter((one) => one.name !== agent.class).slice(0, CLASSES_LISTED);
   const path = `api/v1/agents/${encodeURIComponent(agent.id)}/class`;
-  const act = async (method: string, body?: unknown) => {
-    try {
-      await send(method, path, body);
-      setTrouble(null);
-    } catch (error) {
-      setTrouble(reason(error));
-    }
-    again();
-  };
   const submit = (event: FormEvent<HTMLFormElement>) => {
     event.preventDefault();
-    void act("PUT", { class: new FormData(event.currentTarget).get("class") });
+    const given = new FormData(event.currentTarget).get("class");
+    void act(() => send("PUT", path, { class: given }));
   };
   return (
     <section id="given" aria-labelledby="given-title">
@@ -39,8 +30,8 @@ export function GivenClass({ agent, again }: { agent: Agent; again: () => void }
           </div>
         )}
         <div className="actions">
-          {others.length > 0 && <button type="submit" className="first">Give the class</button>}
-          {agent.class_given && <button type="button" onClick={() => void act("DELETE")}>Take the class back</button>}
+          {others.length > 0 && <button type="submit" className="first" disabled={busy}>Give the class</button>}
+          {agent.class_given && <button type="button" disabled={busy} onClick={() => void act(() => send("DELETE", path))}>Take the class back</button>}
         </div>
       </form>
       <Trouble text={trouble ?? classes.error} />

@@ -2,9 +2,11 @@
 // applies, a page at a time.
 
 import { useAsked } from "../ask";
+import type { Asked } from "../ask";
+import { now } from "../clock";
 import { age, count } from "../format";
 import { useRate } from "../history";
-import { Badge, Choice, FLOW_TONES, Section, Shares, Sub, Trouble } from "../parts";
+import { Badge, Choice, FLOW_TONES, Section, Shares, Sub, sizeOf, Trouble } from "../parts";
 import { RatePlot } from "../plot";
 import { address, go } from "../route";
 import type { Agent, AgentsPage, FleetClass, FleetTotals } from "./types";
@@ -41,17 +43,18 @@ export function Overview({ query }: { query: URLSearchParams }) {
           </figure>
         </div>
       )}
-      <Classes classes={classes.value?.classes ?? []} />
+      <Classes asked={classes} />
       <Agents query={query} classes={classes.value?.classes ?? []} />
     </main>
   );
 }
 
-function Classes({ classes }: { classes: FleetClass[] }) {
+function Classes({ asked }: { asked: Asked<{ classes: FleetClass[] }> }) {
+  const classes = asked.value?.classes ?? [];
   const largest = [...classes].sort((a, b) => b.agents - a.agents).slice(0, CLASSES_SHOWN);
   const note = classes.length > largest.length ? `the ${largest.length} largest of ${count(classes.length)}` : undefined;
   return (
-    <Section id="classes" title="Classes" empty="No class yet; it appears with its first agent or flow." size={classes.length} {...(note !== undefined && { note })}>
+    <Section id="classes" title="Classes" empty="No class yet; it appears with its first agent or flow." size={sizeOf(asked, (value) => value.classes.length)} {...(note !== undefined && { note })}>
       <thead>
         <tr><th scope="col">Class</th><th scope="col" className="number">Agents</th><th scope="col">Online</th><th scope="col">Run its flow</th><th scope="col">Flow</th></tr>
       </thead>
@@ -120,7 +123,6 @@ function Agents({ query, classes }: { query: URLSearchParams; classes: FleetClas
 }
 
 export function AgentsTable({ agents }: { agents: Agent[] }) {
-  const now = Date.now();
   return (
     <table>
       <thead>
@@ -132,7 +134,7 @@ export function AgentsTable({ agents }: { agents: Agent[] }) {
             <th scope="row"><a href={address(["agents", agent.id])}>{agent.id}</a><Sub>{agent.hostname}</Sub></th>
             <td>{agent.class === null ? <i>parked</i> : <a href={address(["classes", agent.class])}>{agent.class}</a>}</td>
             <td><Badge kind={agent.state === "online" ? "good" : "bad"}>{agent.state}</Badge>{agent.duplicate_device !== null && <Sub>two devices</Sub>}</td>
-            <td>{age(now - agent.last_seen_ms)} ago</td>
+            <td>{age(now() - agent.last_seen_ms)} ago</td>
             <td><Badge kind={FLOW_TONES[agent.flow_state]}>{agent.flow_state}</Badge></td>
             <td>{agent.agent_type ?? "–"} {agent.agent_version}</td>
             <td className="number">{count(agent.heartbeats_total)}</td>

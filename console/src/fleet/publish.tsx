@@ -3,8 +3,9 @@
 import { useState } from "react";
 import type { ChangeEvent, FormEvent } from "react";
 
-import { reason, Refusal, send } from "../ask";
+import { reason, Refusal, send, useActing } from "../ask";
 import type { Problem } from "../ask";
+import { count } from "../format";
 import { Sub, Trouble } from "../parts";
 
 interface Outcome {
@@ -15,10 +16,17 @@ interface Outcome {
 
 const NOTHING: Outcome = { said: null, trouble: null, problems: [] };
 
-export function Publish({ class_name, again }: { class_name: string; again: () => void }) {
+/** What is asked before a flow goes to all agents of a class at once. */
+export function toAll(flow: string, agents: number): string {
+  return `${flow} goes to all ${count(agents)} agents of the class at once. "In steps" would halt where they fail.`;
+}
+
+/** `agents` is how many the class has. */
+export function Publish({ class_name, agents, again }: { class_name: string; agents: number; again: () => void }) {
   const [text, setText] = useState("");
   const [steps, setSteps] = useState("all");
   const [outcome, setOutcome] = useState<Outcome>(NOTHING);
+  const { act, busy } = useActing(again);
   const path = `api/v1/classes/${encodeURIComponent(class_name)}`;
 
   const open = async (event: ChangeEvent<HTMLInputElement>) => {
@@ -28,14 +36,13 @@ export function Publish({ class_name, again }: { class_name: string; again: () =
       setOutcome(NOTHING);
     }
   };
-  const attempt = async (what: () => Promise<Outcome>) => {
+  const attempt = (what: () => Promise<Outcome>) => act(async () => {
     try {
       setOutcome(await what());
     } catch (error) {
       setOutcome({ said: null, trouble: reason(error), problems: error instanceof Refusal ? error.problems : [] });
     }
-    again();
-  };
+  });
   const check = () => attempt(async () => {
     const checked = await send<{ manifest_hash: string | null; problems: Problem[] }>("POST", `${path}/flows/check`, text);
     const against = checked.manifest_hash === null ? "No agent described its components, so they were not checked." : "It fits the class's agents.";
@@ -59,6 +66,9 @@ export function Publish({ class_name, again }: { class_name: string; again: () =
   });
   const submit = (event: FormEvent<HTMLFormElement>) => {
     event.preventDefault();
+    if (steps !== "steps" && agents > 0 && !window.confirm(toAll("The flow", agents))) {
+      return;
+    }
     void publish(new FormData(event.currentTarget));
   };
   return (
@@ -84,8 +94,8 @@ export function Publish({ class_name, again }: { class_name: string; again: () =
           )}
         </fieldset>
         <div className="actions">
-          <button type="button" disabled={text.trim() === ""} onClick={() => void check()}>Check</button>
-          <button type="submit" className="first" disabled={text.trim() === ""}>Publish</button>
+          <button type="button" disabled={busy || text.trim() === ""} onClick={() => void check()}>Check</button>
+          <button type="submit" className="first" disabled={busy || text.trim() === ""}>Publish</button>
         </div>
         {outcome.said !== null && <p className="said" role="status">{outcome.said}</p>}
         <Trouble text={outcome.trouble} />

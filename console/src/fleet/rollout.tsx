@@ -1,8 +1,7 @@
 // How far a roll-out has come, and what can be done about it.
 
-import { useState } from "react";
-
-import { reason, send } from "../ask";
+import { send, useActing } from "../ask";
+import { now } from "../clock";
 import { age } from "../format";
 import { useHistory } from "../history";
 import { Badge, Shares, Sub, Trouble } from "../parts";
@@ -18,18 +17,15 @@ interface Props {
 }
 
 export function RolloutCard({ rollout, at_ms, versions, again }: Props) {
-  const [trouble, setTrouble] = useState<string | null>(null);
+  const { act, busy, trouble } = useActing(again);
   const { progress } = rollout;
   const history = useHistory(at_ms, { reached: progress.reached, deployed: progress.deployed, failed: progress.failed });
   const version = versions.get(rollout.flow_id);
-  const wish = async (name: string) => {
-    try {
-      await send("POST", `api/v1/rollouts/${rollout.id}/${name}`);
-      setTrouble(null);
-    } catch (error) {
-      setTrouble(reason(error));
+  const wish = (name: string) => act(() => send("POST", `api/v1/rollouts/${rollout.id}/${name}`));
+  const stop = () => {
+    if (window.confirm("The roll-out ends for good where it is; agents that have the flow keep it.")) {
+      void wish("abort");
     }
-    again();
   };
   const back = () => {
     if (window.confirm(`${progress.reached} agents get the flow before again, all at once.`)) {
@@ -41,7 +37,7 @@ export function RolloutCard({ rollout, at_ms, versions, again }: Props) {
     <figure id="rollout">
       <figcaption>
         Roll-out of version {version ?? rollout.flow_id} <span aria-live="polite"><Badge kind={TONES[rollout.state]}>{WORDS[rollout.state]}</Badge></span>
-        <Sub>{plan(rollout)}, begun {age(Date.now() - rollout.created_ms)} ago</Sub>
+        <Sub>{plan(rollout)}, begun {age(now() - rollout.created_ms)} ago</Sub>
         {rollout.reason !== "" && <p className={rollout.state === "halted" ? "trouble" : "sub"} role="status">{rollout.reason}</p>}
       </figcaption>
       <Shares label="Agents of the class" parts={[
@@ -54,10 +50,10 @@ export function RolloutCard({ rollout, at_ms, versions, again }: Props) {
       <RatePlot rates={history} unit="agents" lines={["reached", "deployed", "failed"].map((name) => ({ key: name, label: name }))} />
       <Trouble text={trouble} />
       <div className="actions">
-        {rollout.state === "running" && <button type="button" onClick={() => void wish("pause")}>Pause</button>}
-        {(rollout.state === "paused" || rollout.state === "halted") && <button type="button" onClick={() => void wish("resume")}>Resume</button>}
-        {OPEN.has(rollout.state) && <button type="button" onClick={() => void wish("abort")}>Stop here</button>}
-        {rollout.state !== "rolled_back" && rollout.previous_flow_id !== null && <button type="button" className="grave" onClick={back}>Back to the flow before</button>}
+        {rollout.state === "running" && <button type="button" disabled={busy} onClick={() => void wish("pause")}>Pause</button>}
+        {(rollout.state === "paused" || rollout.state === "halted") && <button type="button" disabled={busy} onClick={() => void wish("resume")}>Resume</button>}
+        {OPEN.has(rollout.state) && <button type="button" disabled={busy} onClick={stop}>Stop here</button>}
+        {rollout.state !== "rolled_back" && rollout.previous_flow_id !== null && <button type="button" className="grave" disabled={busy} onClick={back}>Back to the flow before</button>}
       </div>
     </figure>
   );

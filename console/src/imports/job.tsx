@@ -1,12 +1,12 @@
 // One job: how far it is, what it did, what was wrong with its records, and steering it.
 
-import { useState } from "react";
 import type { ChangeEvent, ReactNode } from "react";
 
-import { reason, send, useAsked } from "../ask";
+import { send, useActing, useAsked } from "../ask";
+import { now } from "../clock";
 import { age, bytes, count } from "../format";
 import { useRate } from "../history";
-import { Badge, Section, Trouble } from "../parts";
+import { Badge, Section, sizeOf, Trouble } from "../parts";
 import type { Tone } from "../parts";
 import { RatePlot } from "../plot";
 import { address, go } from "../route";
@@ -16,22 +16,13 @@ import type { Job, JournalEntry, JournalPage } from "./types";
 export function JobPage({ id, query }: { id: string; query: URLSearchParams }) {
   const path = `api/v1/imports/${encodeURIComponent(id)}`;
   const asked = useAsked<Job>(path, 1000);
-  const [trouble, setTrouble] = useState<string | null>(null);
+  const { act, busy, trouble } = useActing(asked.again);
   const job = asked.value;
   const seen = job === null ? null : job.records_done + job.records_rejected;
   const rates = useRate(asked.at_ms, id, seen);
   if (job === null) {
-    return <main><Trouble text={asked.error} /><p><a href="#/imports">All imports</a></p></main>;
+    return <main><Trouble text={asked.error} />{asked.error === null && <p className="empty">Reading…</p>}<p><a href="#/imports">All imports</a></p></main>;
   }
-  const act = async (what: () => Promise<unknown>) => {
-    try {
-      await what();
-      setTrouble(null);
-    } catch (error) {
-      setTrouble(reason(error));
-    }
-    asked.again();
-  };
   const retry = (repaired?: File) => act(async () => {
     const begun = await send<Job>("POST", `${path}/retry`, repaired);
     go(address(["imports", begun.id]));
@@ -41,7 +32,7 @@ export function JobPage({ id, query }: { id: string; query: URLSearchParams }) {
       <p><a href="#/imports">All imports</a></p>
       <h2 className="title">{job.name} <StateBadge of={job.state} /></h2>
       <Trouble text={trouble ?? asked.error ?? job.error} />
-      <Steering of={job} act={(method, step) => void act(() => send(method, `${path}${step}`))} />
+      <Steering of={job} busy={busy} act={(method, step) => void act(() => send(method, `${path}${step}`))} />
       <div className="plots">
         <Books of={job} />
         <figure>
@@ -49,13 +40,13 @@ export function JobPage({ id, query }: { id: string; query: URLSearchParams }) {
           <RatePlot rates={rates} unit="records/s" lines={[{ key: id, label: "records/s" }]} />
         </figure>
       </div>
-      {job.records_rejected > 0 && <Rejects of={job} path={path} retry={(file) => void retry(file)} />}
+      {job.records_rejected > 0 && <Rejects of={job} busy={busy} path={path} retry={(file) => void retry(file)} />}
       <Journal of={job} path={path} after={query.get("after") ?? ""} />
     </main>
   );
 }
 
-function Steering({ of, act }: { of: Job; act: (method: string, step: string) => void }) {
+function Steering({ of, busy, act }: { of: Job; busy: boolean; act: (method: string, step: string) => void }) {
   const isRunning = of.state === "running";
   if (hasEnded(of)) {
     return null;
@@ -67,9 +58,9 @@ function Steering({ of, act }: { of: Job; act: (method: string, step: string) =>
   };
   return (
     <div className="actions">
-      {isRunning && <button type="button" onClick={() => act("POST", "/pause")}>Pause</button>}
-      {of.state === "paused" && <button type="button" onClick={() => act("POST", "/resume")}>Resume</button>}
-      <button type="button" className="grave" onClick={cancel}>Cancel</button>
+      {isRunning && <button type="button" disabled={busy} onClick={() => act("POST", "/pause")}>Pause</button>}
+      {of.state === "paused" && <button type="button" disabled={busy} onClick={() => act("POST", "/resume")}>Resume</button>}
+      <button type="button" className="grave" disabled={busy} onClick={cancel}>Cancel</button>
     </div>
   );
 }
@@ -92,8 +83,8 @@ function Books({ of }: { of: Job }) {
     ["Class", of.class],
     ["Slices", count(of.slices_done)],
     ["Profile", <code>{JSON.stringify(of.profile)}</code>],
-    ["Begun", `${age(Date.now() - of.created_ms)} ago`],
-    ["Last got on", `${age(Date.now() - of.updated_ms)} ago`],
+    ["Begun", `${age(now() - of.created_ms)} ago`],
+    ["Last got on", `${age(now() - of.updated_ms)} ago`],
   ];
   return (
     <section id="books" aria-labelledby="books-title">
@@ -105,7 +96,7 @@ function Books({ of }: { of: Job }) {
 }
 
 /** The rejected records: their file, and the job that tries them again. */
-function Rejects({ of, path, retry }: { of: Job; path: string; retry: (repaired?: File) => void }) {
+function Rejects({ of, busy, path, retry }: { of: Job; busy: boolean; path: string; retry: (repaired?: File) => void }) {
   const open = (event: ChangeEvent<HTMLInputElement>) => {
     const file = event.currentTarget.files?.[0];
     if (file !== undefined) {
@@ -117,7 +108,7 @@ function Rejects({ of, path, retry }: { of: Job; path: string; retry: (repaired?
       <h2 id="rejects-title">Rejected records <small>{count(of.records_rejected)}</small></h2>
       <div className="actions">
         <a className="button" href={`${path}/rejects`} download>Reject file</a>
-        <button type="button" disabled={!hasEnded(of)} onClick={() => retry()}>Retry them as they are</button>
+        <button type="button" disabled={busy || !hasEnded(of)} onClick={() => retry()}>Retry them as they are</button>
         {hasEnded(of) && <label>Retry a repaired file <input type="file" onChange={open} /></label>}
       </div>
     </section>
@@ -132,7 +123,7 @@ function Journal({ of, path, after }: { of: Job; path: string; after: string }) 
   return (
     <>
       <Trouble text={asked.error} />
-      <Section id="journal" title="Journal" empty="Nothing was wrong with any record." size={entries.length} note={note}>
+      <Section id="journal" title="Journal" empty="Nothing was wrong with any record." size={sizeOf(asked, (value) => value.entries.length)} note={note}>
         <thead>
           <tr><th scope="col" className="number">Record</th><th scope="col" className="number">At byte</th><th scope="col">What</th><th scope="col">Why</th></tr>
         </thead>

@@ -1,10 +1,12 @@
 // The imports' first page: who gets how much of the sink, now and lately, the jobs, and sending a file.
 
 import { useAsked } from "../ask";
+import type { Asked } from "../ask";
+import { now } from "../clock";
 import { age, bytes, count, rate } from "../format";
 import { shares, useRates } from "../history";
 import { useSight } from "../me";
-import { Badge, Section, Sub, Trouble } from "../parts";
+import { Badge, Section, Sub, sizeOf, Trouble } from "../parts";
 import type { Tone } from "../parts";
 import { RatePlot } from "../plot";
 import { current } from "../rates";
@@ -28,7 +30,7 @@ function Imports({ tenant, own }: { tenant: string; own: string | null }) {
     <main>
       <Trouble text={jobs.error} />
       {own === null && <Sharing />}
-      <Jobs at_ms={jobs.at_ms} jobs={jobs.value?.jobs ?? []} tenant={tenant} own={own} />
+      <Jobs asked={jobs} tenant={tenant} own={own} />
       <Upload again={jobs.again} tenant={own} />
     </main>
   );
@@ -97,14 +99,15 @@ function SharePart({ percent }: { percent: number | null }) {
   return <><progress value={percent} max={100} aria-label={`${Math.round(percent)} %`} /> {Math.round(percent)} %</>;
 }
 
-function Jobs({ at_ms, jobs, tenant, own }: { at_ms: number; jobs: Job[]; tenant: string; own: string | null }) {
+function Jobs({ asked, tenant, own }: { asked: Asked<{ jobs: Job[] }>; tenant: string; own: string | null }) {
+  const { at_ms } = asked;
+  const jobs = asked.value?.jobs ?? [];
   const rates = useRates(at_ms, at_ms === 0 ? null : Object.fromEntries(jobs.map((job) => [job.id, job.records_done + job.records_rejected])));
-  const now = Date.now();
   const whose = tenant === "" ? "" : ` of ${tenant}`;
   const told = jobs.length < JOBS_SHOWN ? `${jobs.length}${whose}` : `the ${JOBS_SHOWN} newest${whose}`;
   const note = tenant === "" || own !== null ? told : <>{told}, <a href={address(["imports"])}>all tenants</a></>;
   return (
-    <Section id="jobs" title="Jobs" empty={`No import${whose} yet: send a file below.`} size={jobs.length} note={note}>
+    <Section id="jobs" title="Jobs" empty={`No import${whose} yet: send a file below.`} size={sizeOf(asked, (value) => value.jobs.length)} note={note}>
       <thead>
         <tr><th scope="col">Job</th><th scope="col">Tenant</th><th scope="col">State</th><th scope="col">Progress</th><th scope="col" className="number">Records/s</th><th scope="col" className="number">Done</th><th scope="col" className="number">Rejected</th><th scope="col">Begun</th></tr>
       </thead>
@@ -118,7 +121,7 @@ function Jobs({ at_ms, jobs, tenant, own }: { at_ms: number; jobs: Job[]; tenant
             <td className="number">{job.state === "running" ? rate(current(rates, job.id)) : "–"}</td>
             <td className="number">{count(job.records_done)}</td>
             <td className="number">{count(job.records_rejected)}</td>
-            <td>{age(now - job.created_ms)} ago</td>
+            <td>{age(now() - job.created_ms)} ago</td>
           </tr>
         ))}
       </tbody>

@@ -1,12 +1,13 @@
 // The tenants: what each has imported, its weight, which is how much of the sink it gets, and, where
 // the server keeps them, its quotas and what it uses of them.
 
-import { useState } from "react";
 import type { FormEvent } from "react";
 
-import { reason, send, useAsked } from "../ask";
+import { send, useActing, useAsked } from "../ask";
+import type { Asked } from "../ask";
+import { now } from "../clock";
 import { age, bytes, count, rate } from "../format";
-import { Badge, Section, Trouble } from "../parts";
+import { Badge, Section, Sub, sizeOf, Trouble } from "../parts";
 import { Home } from "./home";
 import { address, go } from "../route";
 import type { Quotas, Tenant, TenantsPage as Page, TenantUsage, TenantUse } from "./types";
@@ -16,39 +17,29 @@ export function TenantsPage({ query }: { query: URLSearchParams }) {
   const page = `limit=${SHOWN}&after=${encodeURIComponent(after)}`;
   const kept = useAsked<Page<Tenant>>(`api/v1/tenants?${page}`, 2000);
   const used = useAsked<Page<TenantUse>>(`api/v1/imports/tenants?${page}`, 2000);
-  const [trouble, setTrouble] = useState<string | null>(null);
-  const set = async (tenant: string, weight: number) => {
-    try {
-      await send("PUT", `api/v1/tenants/${encodeURIComponent(tenant)}`, { weight });
-      setTrouble(null);
-    } catch (error) {
-      setTrouble(reason(error));
-    }
-    kept.again();
-    used.again();
-  };
+  const { act, busy, trouble } = useActing(() => [kept, used].forEach((asked) => asked.again()));
+  const set = (tenant: string, weight: number) => act(() => send("PUT", `api/v1/tenants/${encodeURIComponent(tenant)}`, { weight }));
   const tenants = merged(kept.value, used.value);
   const next = [kept.value?.next, used.value?.next].filter((name) => typeof name === "string").sort()[0] ?? null;
   const shown = tenants.filter((one) => next === null || one.tenant <= next);
-  const now = Date.now();
   return (
     <main>
       <Trouble text={trouble ?? kept.error ?? used.error} />
-      <Section id="tenants" title="Tenants" empty="No tenant yet: the first import makes one, or you below." size={shown.length} note={`${shown.length}${next === null ? "" : ", and more"}`}>
+      <Section id="tenants" title="Tenants" empty="No tenant yet: the first import makes one, or you below." size={shown.length > 0 ? shown.length : sizeOf<unknown>(kept.value === null ? kept : used, () => 0)} note={`${shown.length}${next === null ? "" : ", and more"}`}>
         <thead>
           <tr><th scope="col">Tenant</th><th scope="col">Weight</th><th scope="col" className="number">Imports</th><th scope="col" className="number">Now</th><th scope="col" className="number">Records</th><th scope="col" className="number">Rejected</th><th scope="col" className="number">Of files</th><th scope="col">Last</th></tr>
         </thead>
         <tbody>
           {shown.map((one) => (
             <tr key={one.tenant} data-id={one.tenant}>
-              <th scope="row"><a href={address(["tenants", one.tenant])}>{one.tenant}</a></th>
+              <th scope="row">{one.is_kept ? <a href={address(["tenants", one.tenant])}>{one.tenant}</a> : <>{one.tenant}<Sub>not kept: set a weight to keep it</Sub></>}</th>
               <td><Weight key={one.weight} tenant={one.tenant} weight={one.weight} set={(weight) => void set(one.tenant, weight)} /></td>
               <td className="number"><a href={address(["imports"], { tenant: one.tenant })}>{count(one.use?.jobs ?? 0)}</a></td>
               <td className="number">{count(one.use?.jobs_active ?? 0)}</td>
               <td className="number">{count(one.use?.records_done ?? 0)}</td>
               <td className="number">{count(one.use?.records_rejected ?? 0)}</td>
               <td className="number">{bytes(one.use?.bytes_done ?? 0)}</td>
-              <td>{one.use === null ? "–" : `${age(now - one.use.updated_ms)} ago`}</td>
+              <td>{one.use === null ? "–" : `${age(now() - one.use.updated_ms)} ago`}</td>
             </tr>
           ))}
         </tbody>
@@ -57,7 +48,7 @@ export function TenantsPage({ query }: { query: URLSearchParams }) {
         {after !== "" && <a href={address(["tenants"])}>First page</a>}
         {next !== null && <a href={address(["tenants"], { after: next })}>Next page</a>}
       </nav>
-      <NewTenant set={set} />
+      <NewTenant set={set} busy={busy} />
     </main>
   );
 }
@@ -67,18 +58,9 @@ export function TenantPage({ name }: { name: string }) {
   const path = `api/v1/tenants/${encodeURIComponent(name)}`;
   const asked = useAsked<Tenant>(path, 2000);
   const usage = useAsked<TenantUsage>(`${path}/usage`, 1000);
-  const [trouble, setTrouble] = useState<string | null>(null);
-  const act = async (method: string, under: string, body: object) => {
-    try {
-      await send(method, `${path}${under}`, body);
-      setTrouble(null);
-    } catch (error) {
-      setTrouble(reason(error));
-    }
-    asked.again();
-    usage.again();
-  };
-  const set = (change: object) => act("PUT", "", change);
+  const { act, trouble } = useActing(() => [asked, usage].forEach((one: Asked<unknown>) => one.again()));
+  const change = (method: string, under: string, body: object) => act(() => send(method, `${path}${under}`, body));
+  const set = (wanted: object) => change("PUT", "", wanted);
   const tenant = asked.value;
   return (
     <main>
@@ -86,7 +68,7 @@ export function TenantPage({ name }: { name: string }) {
       <h2 className="title">{name} {tenant?.class !== undefined && <Badge kind="calm">{tenant.class}</Badge>}</h2>
       <Trouble text={trouble ?? asked.error ?? usage.error} />
       {tenant?.quotas !== undefined && <QuotasTable key={JSON.stringify(tenant.quotas)} quotas={tenant.quotas} usage={usage.value} set={(quotas) => void set({ quotas })} />}
-      {tenant?.collection !== undefined && <Home key={`${tenant.collection} ${tenant.switching_to} ${tenant.retention_ms}`} tenant={tenant} set={(change) => void set(change)} purge={() => void act("POST", "/purge", {})} />}
+      {tenant?.collection !== undefined && <Home key={`${tenant.collection} ${tenant.switching_to} ${tenant.retention_ms}`} tenant={tenant} set={(wanted) => void set(wanted)} purge={() => void change("POST", "/purge", {})} />}
       {tenant?.members !== undefined && tenant.members.length > 0 && <p>Members: {tenant.members.join(", ")}</p>}
       {usage.value !== null && <Topics usage={usage.value} />}
     </main>
@@ -176,12 +158,18 @@ function Weight({ tenant, weight, set }: { tenant: string; weight: number; set: 
   );
 }
 
-function NewTenant({ set }: { set: (tenant: string, weight: number) => Promise<void> }) {
+function NewTenant({ set, busy }: { set: (tenant: string, weight: number) => Promise<boolean>; busy: boolean }) {
   const submit = (event: FormEvent<HTMLFormElement>) => {
     event.preventDefault();
-    const form = new FormData(event.currentTarget);
-    event.currentTarget.reset();
-    void set(String(form.get("tenant")), Number(form.get("weight"))).then(() => go(address(["tenants"])));
+    const form = event.currentTarget;
+    const given = new FormData(form);
+    // What was refused stays there to be mended.
+    void set(String(given.get("tenant")), Number(given.get("weight"))).then((isDone) => {
+      if (isDone) {
+        form.reset();
+        go(address(["tenants"]));
+      }
+    });
   };
   return (
     <section id="new-tenant" aria-labelledby="new-tenant-title">
@@ -189,7 +177,7 @@ function NewTenant({ set }: { set: (tenant: string, weight: number) => Promise<v
       <form className="filters" onSubmit={submit}>
         <label>Name <input name="tenant" required /></label>
         <label>Its weight <input name="weight" type="number" min={1} max={1000} required defaultValue={1} /></label>
-        <button type="submit">Add</button>
+        <button type="submit" disabled={busy}>Add</button>
       </form>
     </section>
   );
@@ -198,6 +186,8 @@ function NewTenant({ set }: { set: (tenant: string, weight: number) => Promise<v
 interface Row {
   tenant: string;
   weight: number;
+  /** Else it has imported something and nothing more. */
+  is_kept: boolean;
   use: TenantUse | null;
 }
 
@@ -205,10 +195,10 @@ interface Row {
 function merged(kept: Page<Tenant> | null, used: Page<TenantUse> | null): Row[] {
   const rows = new Map<string, Row>();
   for (const use of used?.tenants ?? []) {
-    rows.set(use.tenant, { tenant: use.tenant, weight: use.weight, use });
+    rows.set(use.tenant, { tenant: use.tenant, weight: use.weight, is_kept: false, use });
   }
   for (const one of kept?.tenants ?? []) {
-    rows.set(one.tenant, { tenant: one.tenant, weight: one.weight, use: rows.get(one.tenant)?.use ?? null });
+    rows.set(one.tenant, { tenant: one.tenant, weight: one.weight, is_kept: true, use: rows.get(one.tenant)?.use ?? null });
   }
   return [...rows.values()].sort((a, b) => (a.tenant < b.tenant ? -1 : 1));
 }

@@ -2,7 +2,7 @@
 
 import { useState } from "react";
 
-import { reason, Refusal, send } from "../ask";
+import { reason, Refusal, send, useActing } from "../ask";
 import type { Statement } from "../api";
 import { Choice, Trouble } from "../parts";
 import { address, go } from "../route";
@@ -17,6 +17,7 @@ interface Explained {
 }
 
 interface Outcome {
+  /** What a text would do. */
   said: string | null;
   trouble: string | null;
   /** The line in which the error is, and a mark under its character. */
@@ -25,28 +26,35 @@ interface Outcome {
 
 const NOTHING: Outcome = { said: null, trouble: null, place: null };
 
-/** Adds a statement, or puts another form in the place of `statement`. */
-export function Editor({ statement, again }: { statement: Statement | null; again: () => void }) {
+/** Adds a statement, or puts another form in the place of `statement`; `replaced` hears what became of that. */
+export function Editor({ statement, again, replaced }: { statement: Statement | null; again: () => void; replaced?: (said: string | null) => void }) {
   const [text, setText] = useState(statement?.text ?? "");
   const [name, setName] = useState("");
+  const [language, setLanguage] = useState<string>(statement?.language ?? "sql");
   const [format, setFormat] = useState<string>(statement?.format ?? "");
   const [output, setOutput] = useState<string>(statement?.output ?? "rows");
   const [outcome, setOutcome] = useState<Outcome>(NOTHING);
+  const { act, busy } = useActing(again);
   const form = () => ({
     text,
+    language,
     output,
     ...(format !== "" && { format }),
     ...(name !== "" && { name }),
-    // The other targets stay: the sink names them all, the text only its own.
-    ...(statement !== null && statement.targets.length > 0 && { targets: statement.targets }),
+    // What cannot be changed here stays as it is.
+    ...(statement !== null && { targets: statement.targets, start: statement.start, lateness: statement.lateness, policies: statement.policies }),
   });
-  const attempt = async (what: () => Promise<string>) => {
+  const attempt = (what: () => Promise<string | null>) => act(async () => {
     try {
       setOutcome({ ...NOTHING, said: await what() });
     } catch (error) {
       setOutcome({ said: null, trouble: reason(error), place: error instanceof Refusal ? marked(text, error) : null });
     }
-    again();
+  });
+  const edit = (changed: string) => {
+    setText(changed);
+    setOutcome(NOTHING);
+    replaced?.(null);
   };
   const explain = () => attempt(async () => {
     const told = await send<Explained>("POST", "api/v1/statements/explain", form());
@@ -57,29 +65,31 @@ export function Editor({ statement, again }: { statement: Statement | null; agai
     if (statement === null) {
       const added = await send<Statement>("POST", "api/v1/statements", form());
       go(address(["statements", added.id]));
-      return "It is added.";
+      return null;
     }
     const path = `api/v1/statements/${encodeURIComponent(statement.id)}`;
-    const replaced = await send<{ state_kept: boolean }>("PUT", path, form());
-    return replaced.state_kept ? "It is replaced and kept its state." : "It is replaced and begins with a new state.";
+    const { state_kept } = await send<{ state_kept: boolean }>("PUT", path, form());
+    replaced?.(state_kept ? "It is replaced and kept its state." : "It is replaced and begins with a new state.");
+    return null;
   });
-  const isEmpty = text.trim() === "";
+  const isHeld = busy || text.trim() === "";
   return (
     <section id="editor" aria-labelledby="editor-title">
       <h2 id="editor-title">{statement === null ? "Add a statement" : "Replace it"}</h2>
       <form onSubmit={(event) => { event.preventDefault(); void submit(); }}>
         <label className="wide">
           Statement
-          <textarea rows={7} spellCheck={false} value={text} placeholder={EXAMPLE} onChange={(event) => { setText(event.currentTarget.value); setOutcome(NOTHING); }} />
+          <textarea rows={7} spellCheck={false} value={text} placeholder={EXAMPLES[language] ?? ""} onChange={(event) => edit(event.currentTarget.value)} />
         </label>
         <div className="filters">
           {statement === null && <label>Name <input value={name} onChange={(event) => setName(event.currentTarget.value)} /></label>}
+          <Choice label="Language" value={language} options={[["sql", "SQL"], ["epl", "EPL"]]} onChange={setLanguage} />
           <Choice label="Payloads are" value={format} options={FORMATS} onChange={setFormat} />
           <Choice label="Rows become" value={output} options={[["rows", "JSON objects"], ["observations", "Observations"]]} onChange={setOutput} />
         </div>
         <div className="actions">
-          <button type="button" disabled={isEmpty} onClick={() => void explain()}>Explain</button>
-          <button type="submit" className="first" disabled={isEmpty}>{statement === null ? "Add" : "Replace"}</button>
+          <button type="button" disabled={isHeld} onClick={() => void explain()}>Explain</button>
+          <button type="submit" className="first" disabled={isHeld}>{statement === null ? "Add" : "Replace"}</button>
         </div>
         {outcome.said !== null && <p className="said" role="status">{outcome.said}</p>}
         <Trouble text={outcome.trouble} />
@@ -107,7 +117,13 @@ const FORMATS: [string, string][] = [
   ...["json", "senml", "senml-cbor", "observation", "observation097", "cbor", "raw"].map((one): [string, string] => [one, one]),
 ];
 
-const EXAMPLE = `INSERT INTO kafka.means
+const EXAMPLES: Record<string, string> = {
+  sql: `INSERT INTO kafka.means
 SELECT device, avg(v) AS mean
 FROM TUMBLE(mqtt."devices/+", INTERVAL '10 seconds')
-GROUP BY device`;
+GROUP BY device`,
+  epl: `insert into kafka.means
+select device, avg(v) as mean
+from "devices/+"#time_batch(10 sec)
+group by device`,
+};

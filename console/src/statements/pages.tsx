@@ -2,41 +2,34 @@
 
 import { useState } from "react";
 
-import { reason, send, useAsked } from "../ask";
+import { send, useActing, useAsked } from "../ask";
 import type { Statement } from "../api";
 import { bytes, count } from "../format";
-import { Badge, Section, Sub, Trouble } from "../parts";
+import { Listing } from "../listing";
+import type { Column } from "../listing";
+import { Badge, Sub, sizeOf, Trouble } from "../parts";
 import type { Tone } from "../parts";
 import { address, go } from "../route";
 import { Editor } from "./editor";
 import { LiveRows } from "./rows";
 
-export function StatementsPage() {
+export function StatementsPage({ query }: { query: URLSearchParams }) {
   const asked = useAsked<{ statements: Statement[] }>("api/v1/statements", 2000);
-  const statements = asked.value?.statements ?? [];
   return (
     <main>
       <Trouble text={asked.error} />
-      <Section id="all-statements" title="Statements" empty="No statement runs yet: add one below." size={statements.length}>
-        <thead>
-          <tr><th>Statement</th><th>State</th><th className="number">In</th><th className="number">Filtered</th><th className="number">Out</th><th className="number">Late</th><th className="number">Errors</th><th className="number">p99</th><th className="number">CPU</th></tr>
-        </thead>
-        <tbody>
-          {statements.map((one) => (
-            <tr key={one.id} data-id={one.id}>
-              <th scope="row"><a href={address(["statements", one.id])}>{one.name ?? one.id}</a><Sub><code>{one.text}</code></Sub></th>
-              <td><State of={one} /><Sub>{one.error}</Sub></td>
-              <td className="number">{count(one.received_total)}</td>
-              <td className="number">{count(one.filtered_total)}</td>
-              <td className="number">{count(one.emitted_total)}</td>
-              <td className="number">{count(one.late_total)}</td>
-              <td className="number">{count(one.errored_total)}</td>
-              <td className="number">{millis(one.latency_p99_us)}</td>
-              <td className="number">{percent(one.cpu_share)}</td>
-            </tr>
-          ))}
-        </tbody>
-      </Section>
+      <Listing
+        id="all-statements"
+        title="Statements"
+        empty="No statement runs yet: add one below."
+        size={sizeOf(asked, (value) => value.statements.length)}
+        items={asked.value?.statements ?? []}
+        columns={COLUMNS}
+        key_of={(one) => one.id}
+        texts={(one) => [one.id, one.name ?? "", one.text, one.status]}
+        path={["statements"]}
+        query={query}
+      />
       <Editor statement={null} again={asked.again} />
     </main>
   );
@@ -45,20 +38,12 @@ export function StatementsPage() {
 export function StatementPage({ id }: { id: string }) {
   const path = `api/v1/statements/${encodeURIComponent(id)}`;
   const asked = useAsked<Statement>(path, 1000);
-  const [trouble, setTrouble] = useState<string | null>(null);
+  const { act, busy, trouble } = useActing(asked.again);
+  const [said, setSaid] = useState<string | null>(null);
   const statement = asked.value;
   if (statement === null) {
-    return <main><Trouble text={asked.error} /><p><a href="#/statements">All statements</a></p></main>;
+    return <main><Trouble text={asked.error} />{asked.error === null && <p className="empty">Reading…</p>}<p><a href="#/statements">All statements</a></p></main>;
   }
-  const act = async (what: () => Promise<unknown>) => {
-    try {
-      await what();
-      setTrouble(null);
-    } catch (error) {
-      setTrouble(reason(error));
-    }
-    asked.again();
-  };
   const remove = async () => {
     if (!window.confirm(`${statement.name ?? statement.id} goes, with its windows and all that it has counted.`)) {
       return;
@@ -73,12 +58,13 @@ export function StatementPage({ id }: { id: string }) {
       <h2 className="title">{statement.name ?? statement.id} <State of={statement} /></h2>
       <Trouble text={trouble ?? asked.error ?? statement.error} />
       <div className="actions">
-        <button type="button" onClick={() => void act(() => send("POST", `${path}/${isPaused ? "resume" : "pause"}`))}>{isPaused ? "Resume" : "Pause"}</button>
-        <button type="button" className="grave" onClick={() => void act(remove)}>Remove</button>
+        <button type="button" disabled={busy} onClick={() => void act(() => send("POST", `${path}/${isPaused ? "resume" : "pause"}`))}>{isPaused ? "Resume" : "Pause"}</button>
+        <button type="button" className="grave" disabled={busy} onClick={() => void act(remove)}>Remove</button>
       </div>
       <Books of={statement} />
       <LiveRows key={statement.id} id={statement.id} />
-      <Editor key={statement.generation} statement={statement} again={asked.again} />
+      {said !== null && <p className="said" role="status">{said}</p>}
+      <Editor key={statement.generation} statement={statement} again={asked.again} replaced={setSaid} />
     </main>
   );
 }
@@ -108,6 +94,18 @@ function Books({ of }: { of: Statement }) {
     </section>
   );
 }
+
+const COLUMNS: [Column<Statement>, ...Column<Statement>[]] = [
+  { name: "name", title: "Statement", value: (one) => one.name ?? one.id, cell: (one) => <><a href={address(["statements", one.id])}>{one.name ?? one.id}</a><Sub><code>{one.text}</code></Sub></> },
+  { name: "state", title: "State", value: (one) => one.status, cell: (one) => <><State of={one} /><Sub>{one.error}</Sub></> },
+  { name: "in", title: "In", is_number: true, value: (one) => one.received_total },
+  { name: "filtered", title: "Filtered", is_number: true, value: (one) => one.filtered_total },
+  { name: "out", title: "Out", is_number: true, value: (one) => one.emitted_total },
+  { name: "late", title: "Late", is_number: true, value: (one) => one.late_total },
+  { name: "errors", title: "Errors", is_number: true, value: (one) => one.errored_total },
+  { name: "p99", title: "p99", is_number: true, value: (one) => one.latency_p99_us, cell: (one) => millis(one.latency_p99_us) },
+  { name: "cpu", title: "CPU", is_number: true, value: (one) => one.cpu_share, cell: (one) => percent(one.cpu_share) },
+];
 
 function State({ of }: { of: Statement }) {
   const tones: Record<string, Tone> = { running: "good", paused: "calm" };

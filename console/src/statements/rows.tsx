@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from "react";
 
-import { read, reason } from "../ask";
+import { pause, read, reason } from "../ask";
 import { Trouble } from "../parts";
 import { RatePlot } from "../plot";
 import { emptyRates } from "../rates";
@@ -73,17 +73,22 @@ function useRows(id: string): Seen {
   return seen;
 }
 
-/** The columns that hold numbers, the first few; a bare result counts as one. */
+/** The columns that hold numbers, the first few; a bare result counts as one. Instants, such as a window's
+ * start, are as large as nothing else and would lay all other lines flat. */
 function numeric(rows: unknown[]): string[] {
   const names = new Set<string>();
+  const instants = new Set<string>();
   for (const row of rows) {
     for (const [name, value] of Object.entries(columnsOf(row))) {
       if (typeof value === "number") {
         names.add(name);
+        if (value >= INSTANT_MS_MIN) {
+          instants.add(name);
+        }
       }
     }
   }
-  return [...names].slice(0, LINES_MAX);
+  return [...names].filter((name) => !instants.has(name)).slice(0, LINES_MAX);
 }
 
 function columnsOf(row: unknown): Record<string, unknown> {
@@ -98,10 +103,8 @@ function points(rows: Seen["rows"], columns: string[]): Rates {
   return { ...emptyRates, times: rows.map(({ at }) => at), series };
 }
 
-function pause(ms: number): Promise<void> {
-  return new Promise((resolve) => window.setTimeout(resolve, ms));
-}
-
+/** Milliseconds since 1970: nobody tells of what was before 1980. */
+const INSTANT_MS_MIN = 315_360_000_000;
 const HIDDEN_MS = 1000;
 const ROWS_MAX = 400;
 const TEXTS_MAX = 20;

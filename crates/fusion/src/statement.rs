@@ -194,6 +194,12 @@ pub struct StatementInfo {
     pub output: OutputForm,
     /// Targets beside that of INSERT INTO.
     pub targets: Vec<String>,
+    /// Where it was told to start in a Kafka topic.
+    pub start: Start,
+    /// How long windows stay open for late events.
+    pub lateness: HumanDuration,
+    /// What it was told to do where its text leaves a choice; none where nothing was said.
+    pub policies: Option<Policies>,
     /// How often it was replaced.
     pub generation: u64,
     /// Rows that wait for the sink.

@@ -1,8 +1,9 @@
 //! The statements as they are listed and shown.
 
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
+use base::HumanDuration;
 use metrics::gauge;
 
 use super::Fusion;
@@ -83,6 +84,7 @@ impl Statement {
 
     pub(super) fn info(&self) -> StatementInfo {
         let definition = &self.definition;
+        let lateness_ms = definition.lateness_ms.max(0).unsigned_abs();
         let mut info = StatementInfo {
             id: definition.id.clone(),
             name: definition.name.clone(),
@@ -105,6 +107,9 @@ impl Statement {
             format: definition.format.unwrap_or_default(),
             output: definition.output,
             targets: definition.targets.clone(),
+            start: definition.start,
+            lateness: HumanDuration(Duration::from_millis(lateness_ms)),
+            policies: definition.policies.clone(),
             generation: definition.generation,
             waiting_rows: 0,
             lag_records: None,

@@ -353,6 +353,26 @@ async fn the_http_api_pauses_resumes_replaces_explains_and_shows_rows() {
     let (_, list) = call("GET", "", json!(null)).await;
     assert_eq!(list["statements"].as_array().unwrap().len(), 1);
 
+    // What is shown of a form, put back, changes nothing.
+    let given = json!({"start": "earliest", "lateness": "5s", "policies": {"on_error": "null"}});
+    let mut form = given.clone();
+    form["text"] = "SELECT v + 1 AS w FROM mqtt.\"in\"".into();
+    let (_, first) = call("PUT", "/mine", form.clone()).await;
+    assert_eq!(
+        (&first["start"], &first["lateness"]),
+        (&given["start"], &given["lateness"])
+    );
+    assert_eq!(first["policies"]["on_error"], "null", "{first}");
+    for key in [
+        "start", "lateness", "policies", "language", "targets", "output",
+    ] {
+        form[key] = first[key].clone();
+    }
+    let (_, again) = call("PUT", "/mine", form).await;
+    for key in ["start", "lateness", "policies"] {
+        assert_eq!(again[key], first[key], "{again}");
+    }
+
     let (status, document) = call("GET", "/openapi.json", json!(null)).await;
     assert_eq!((status, &document["openapi"]), (200, &json!("3.1.0")));
     let described = &document["components"]["schemas"]["Statement"]["properties"];

@@ -318,7 +318,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
         Command::Bundles { agent, fetch, to } => match (fetch, to) {
             (Some(id), Some(to)) => {
                 let path = format!("/api/v1/bundles/{}/content", segment(&id));
-                download(&client, &path, &to).await?;
+                download(&client, &path, &to).await.map(drop)?;
             }
             _ => {
                 let path = format!("/api/v1/bundles{}", query([("agent", agent)]));

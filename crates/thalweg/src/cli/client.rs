@@ -9,7 +9,7 @@ use base::{Clock, HumanDuration, SystemClock, UnixMillis};
 use reqwest::{Method, RequestBuilder, Response};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use serde_json::Value;
+use serde_json::{Map, Value};
 use tokio::io::AsyncWriteExt;
 
 use super::{Failure, Output, out, table};
@@ -272,7 +272,7 @@ impl Client {
 
     /// The address that a role listens on, as it is reached from here: `0.0.0.0` says nothing, and
     /// another machine's own address is that of this one.
-    fn reachable(&self, address: &str) -> String {
+    pub fn reachable(&self, address: &str) -> String {
         let Ok(listens) = address.parse::<SocketAddr>() else {
             return address.to_owned();
         };
@@ -321,11 +321,19 @@ impl Client {
         let Some(fields) = answer.as_object() else {
             return String::new();
         };
-        let rows: Vec<Vec<String>> = fields
+        let (rows, parts): (Vec<_>, Vec<_>) = fields
             .iter()
-            .map(|(key, value)| vec![key.clone(), field(key, value)])
+            .map(|(key, value)| (key, value, field(key, value)))
+            .partition(|(_, value, shown)| !is_nested(value) || shown.len() <= CELL_BYTES_MAX);
+        let rows: Vec<Vec<String>> = rows
+            .into_iter()
+            .map(|(key, _, shown)| vec![key.clone(), shown])
             .collect();
-        table::table(&["FIELD", "VALUE"], &rows)
+        let mut text = table::table(&["FIELD", "VALUE"], &rows);
+        for (key, value, _) in parts {
+            text.push_str(&format!("\n{key}:\n{}", part(value)));
+        }
+        text
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
@@ -448,20 +456,23 @@ pub fn query<const N: usize>(wanted: [(&str, Option<String>); N]) -> String {
     }
 }
 
-/// Writes an answer's body to a file as it comes.
-pub async fn download(client: &Client, path: &str, to: &Path) -> Result<(), Failure> {
+/// Writes an answer's body to a file as it comes; tells how many bytes there were.
+pub async fn download(client: &Client, path: &str, to: &Path) -> Result<u64, Failure> {
     let mut answer = client.raw(client.request(Method::GET, path)).await?;
     let failed =
         |error: std::io::Error| Failure::because(&format!("cannot write {}", to.display()), &error);
     let mut file = tokio::fs::File::create(to).await.map_err(failed)?;
+    let mut count = 0;
     while let Some(bytes) = answer
         .chunk()
         .await
         .map_err(|error| Failure::because("the answer broke off", &error))?
     {
         file.write_all(&bytes).await.map_err(failed)?;
+        count += bytes.len() as u64;
     }
-    file.flush().await.map_err(failed)
+    file.flush().await.map_err(failed)?;
+    Ok(count)
 }
 
 fn refusal(status: u16, body: &str) -> String {
@@ -518,12 +529,41 @@ fn field(key: &str, value: &Value) -> String {
     }
 }
 
+fn is_nested(value: &Value) -> bool {
+    value.is_object() || value.is_array()
+}
+
+/// What is too long for a cell: a table of objects that are flat, else JSON with a line for each field.
+fn part(value: &Value) -> String {
+    let objects: Option<Vec<&Map<String, Value>>> = value
+        .as_array()
+        .and_then(|items| items.iter().map(Value::as_object).collect());
+    let is_flat = |item: &&Map<String, Value>| !item.values().any(is_nested);
+    if let Some(items) = objects
+        && let Some(first) = items.first()
+        && items.iter().all(is_flat)
+    {
+        let head: Vec<String> = first.keys().map(|key| key.to_uppercase()).collect();
+        let head: Vec<&str> = head.iter().map(String::as_str).collect();
+        let row = |item: &&Map<String, Value>| {
+            let cell = |key: &String| field(key, item.get(key).unwrap_or(&Value::Null));
+            first.keys().map(cell).collect()
+        };
+        let rows: Vec<Vec<String>> = items.iter().map(row).collect();
+        return table::table(&head, &rows);
+    }
+    format!("{value:#}\n").replace(|c: char| is_obeyed(c) && c != '\n', "\u{fffd}")
+}
+
 /// A text on one line, without what a terminal would obey: agents and programs write such texts.
 fn harmless(text: &str) -> String {
-    let is_obeyed =
-        |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").replace(is_obeyed, "\u{fffd}")
+}
+
+/// Whether a terminal does something else than to show it.
+fn is_obeyed(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
 fn age(seconds: u64) -> String {
@@ -535,6 +575,8 @@ fn age(seconds: u64) -> String {
     }
 }
 
+/// Bytes of JSON that a cell of a table may hold.
+const CELL_BYTES_MAX: usize = 60;
 /// Nobody tells of what was before 1980, and nothing lasts for ten years.
 const INSTANT_MS_MIN: u64 = 315_360_000_000;
 /// How long a server may take to accept a connection.
@@ -563,6 +605,29 @@ mod tests {
             "3d ago"
         );
         assert_eq!(field("records", &Value::from(5)), "5");
+    }
+
+    #[test]
+    fn what_is_too_long_for_a_cell_stands_below_the_table() {
+        let client = client_of("http://127.0.0.1:1").unwrap();
+        let offsets: Vec<Value> = (0..3)
+            .map(|n| serde_json::json!({"end": n * 10, "partition": n, "start": 0}))
+            .collect();
+        let deep = serde_json::json!({"a": {"b": "x".repeat(80)}, "c": "\u{202e}"});
+        let answer =
+            serde_json::json!({"deep": deep, "name": "t", "offsets": offsets, "few": [1, 2]});
+        let text = client.object_text(&answer);
+        let (fields, below) = text.split_once("\n\n").unwrap();
+        assert!(
+            fields.contains("name   t") && fields.contains("few    [1,2]"),
+            "{fields}"
+        );
+        assert!(
+            below.contains("offsets:\nEND  PARTITION  START\n0    0          0\n10   1"),
+            "{below}"
+        );
+        assert!(below.contains("deep:\n{\n  \"a\": {\n"), "{below}");
+        assert!(!text.contains('\u{202e}'), "{text}");
     }
 
     #[test]

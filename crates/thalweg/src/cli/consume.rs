@@ -131,16 +131,40 @@ fn print(as_json: bool, records: &[Value]) -> std::io::Result<()> {
     let mut out = std::io::stdout().lock();
     for record in records {
         if as_json {
-            writeln!(out, "{record}")?;
+            writeln!(out, "{}", as_text(record))?;
             continue;
         }
-        let value = record["value"]
-            .as_str()
-            .and_then(|text| STANDARD.decode(text).ok());
-        out.write_all(&value.unwrap_or_default())?;
+        out.write_all(&bytes_of(&record["value"]).unwrap_or_default())?;
         out.write_all(b"\n")?;
     }
     out.flush()
+}
+
+/// A record whose key and value are texts where they are such; what is none stays as base64, in
+/// `key_base64` and `value_base64`.
+fn as_text(record: &Value) -> Value {
+    let mut shown = record.clone();
+    let Some(fields) = shown.as_object_mut() else {
+        return shown;
+    };
+    for name in ["key", "value"] {
+        let Some(bytes) = bytes_of(&record[name]) else {
+            continue;
+        };
+        match String::from_utf8(bytes) {
+            Ok(text) => fields.insert(name.to_owned(), text.into()),
+            Err(_) => {
+                let encoded = fields.remove(name).unwrap_or_default();
+                fields.insert(format!("{name}_base64"), encoded)
+            }
+        };
+    }
+    shown
+}
+
+/// The bytes that the proxy's binary format holds as base64.
+fn bytes_of(encoded: &Value) -> Option<Vec<u8>> {
+    encoded.as_str().and_then(|text| STANDARD.decode(text).ok())
 }
 
 const V2: &str = "application/vnd.kafka.v2+json";
@@ -150,5 +174,23 @@ Examples:
   thalweg consume demo-log
   thalweg consume orders --from-beginning --max 10
   thalweg consume orders --group billing --from-beginning
-  thalweg consume orders --from-beginning --output json | jq .offset
+  thalweg consume orders --from-beginning --output json | jq .value
+In JSON a record has topic, partition, offset, key and value; what is no text is in value_base64.
 With a group, the next call goes on where this one stopped.";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn texts_are_shown_as_texts_and_other_bytes_in_base64() {
+        let record = |key: Value, value: Value| json!({"topic": "t", "partition": 0, "offset": 7, "key": key, "value": value});
+        let text = record(Value::Null, STANDARD.encode("{\"v\":\"é\"}").into());
+        let shown = as_text(&text);
+        assert_eq!(shown, record(Value::Null, "{\"v\":\"é\"}".into()));
+        let bytes = as_text(&record("aw==".into(), "/w==".into()));
+        let expected =
+            json!({"topic": "t", "partition": 0, "offset": 7, "key": "k", "value_base64": "/w=="});
+        assert_eq!(bytes, expected);
+    }
+}

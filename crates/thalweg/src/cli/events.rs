@@ -1,6 +1,6 @@
 //! `thalweg events`: what happened in the fleet.
 
-use super::client::segment;
+use super::client::query;
 use super::{Client, Failure};
 
 #[derive(clap::Args)]
@@ -8,6 +8,9 @@ pub struct Args {
     /// Only this level (`debug`, `info`, `warn`, `error`) and graver ones.
     #[arg(long)]
     level: Option<String>,
+    /// Only of this kind, such as agent-missing or rollout-halted.
+    #[arg(long)]
+    kind: Option<String>,
     /// Only of this class.
     #[arg(long)]
     class: Option<String>,
@@ -20,16 +23,14 @@ pub struct Args {
 }
 
 pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
-    let mut path = format!("/api/v1/events?limit={}", args.limit);
-    for (key, value) in [
+    let wanted = [
+        ("limit", Some(args.limit.to_string())),
         ("level", args.level),
+        ("kind", args.kind),
         ("class", args.class),
         ("agent", args.agent),
-    ] {
-        if let Some(value) = value {
-            path.push_str(&format!("&{key}={}", segment(&value)));
-        }
-    }
+    ];
+    let path = format!("/api/v1/events{}", query(wanted));
     client.print_list(&client.get(&path).await?, "events", &EVENT_COLUMNS);
     Ok(())
 }

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::Subcommand;
 use reqwest::Method;
+use serde_json::Value;
 
 use super::client::{query, segment};
 use super::parameters::{self, Change};
@@ -26,7 +27,7 @@ pub enum Command {
         /// The flow definition; `-` reads standard input.
         file: PathBuf,
     },
-    /// Check a flow against the manifest of a class's agents.
+    /// Check a flow against the manifest of a class's agents; fails where it does not fit.
     Check {
         /// The agent class.
         #[arg(long)]
@@ -92,7 +93,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             let text = super::read_file(&file)?;
             let path = format!("/api/v1/classes/{}/flows/check", segment(&class));
             let request = client.request(Method::POST, &path).body(text);
-            client.print_list(&client.send(request).await?, "problems", &PROBLEM_COLUMNS);
+            told_check(&client, &class, &client.send(request).await?)?;
         }
         Command::Revert { id } => {
             let path = format!("/api/v1/flows/{}/publish", segment(&id));
@@ -122,6 +123,30 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
         Command::Parameters { id, change } => {
             let path = format!("/api/v1/flows/{}/parameters", segment(&id));
             parameters::run(&client, &path, &change).await?;
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with a flow, as a failure; what it was checked against where nothing is.
+fn told_check(client: &Client, class: &str, checked: &Value) -> Result<(), Failure> {
+    let problems = checked["problems"].as_array().map_or(0, Vec::len);
+    if problems > 0 || client.wants_json() {
+        out::text_before_verdict(client.list_text(checked, "problems", &PROBLEM_COLUMNS))?;
+    }
+    match problems {
+        0 if client.wants_json() => {}
+        0 if checked["manifest_hash"].is_null() => out::line(format_args!(
+            "the flow can be read; no agent of class '{class}' has told what it can run, so that was \
+             not checked"
+        )),
+        0 => out::line(format_args!("the flow fits the agents of class '{class}'")),
+        problems => {
+            let many = if problems == 1 { "" } else { "s" };
+            return Err(Failure(format!(
+                "the flow does not fit the agents of class '{class}': {problems} problem{many}; \
+                 `thalweg flows publish --force` publishes it all the same"
+            )));
         }
     }
     Ok(())

@@ -7,10 +7,9 @@ use clap::Subcommand;
 use indicatif::{ProgressBar, ProgressStyle};
 use reqwest::{Method, RequestBuilder};
 use serde_json::{Value, json};
-use tokio::io::AsyncWriteExt;
 use tokio_util::io::ReaderStream;
 
-use super::client::segment;
+use super::client::{download, query, segment};
 use super::{Client, Failure, out};
 
 /// The file is sent to the server, which runs the job; stopping this command leaves it running.
@@ -82,7 +81,7 @@ pub enum JobsCommand {
         /// The job's id.
         id: String,
     },
-    /// Watch a job to its end.
+    /// Watch a job to its end; fails where the job did.
     Watch {
         /// The job's id.
         id: String,
@@ -170,6 +169,11 @@ async fn finish(client: &Client, job: Value, no_wait: bool) -> Result<(), Failur
     let Some(id) = job["id"].as_str() else {
         return Err(Failure("the server named no job".to_owned()));
     };
+    watch_to_end(client, id).await
+}
+
+/// Watches a job, and prints what it ended as; fails where it did.
+async fn watch_to_end(client: &Client, id: &str) -> Result<(), Failure> {
     let ended = watch(client, id).await?;
     out::text_before_verdict(client.object_text(&ended))?;
     match ended["state"].as_str() {
@@ -184,8 +188,8 @@ async fn finish(client: &Client, job: Value, no_wait: bool) -> Result<(), Failur
 pub async fn jobs(client: Client, command: JobsCommand) -> Result<(), Failure> {
     match command {
         JobsCommand::List { tenant } => {
-            let of = tenant.map_or(String::new(), |name| format!("?tenant={}", segment(&name)));
-            let jobs = client.get(&format!("/api/v1/imports{of}")).await?;
+            let path = format!("/api/v1/imports{}", query([("tenant", tenant)]));
+            let jobs = client.get_all(&path, "jobs", "after").await?;
             client.print_list(&jobs, "jobs", &JOB_COLUMNS);
         }
         JobsCommand::Show { id } => client.print_object(&client.get(&path(&id)).await?),
@@ -200,7 +204,7 @@ pub async fn jobs(client: Client, command: JobsCommand) -> Result<(), Failure> {
         }
         JobsCommand::Pause { id } => steer(&client, &id, "pause").await?,
         JobsCommand::Resume { id } => steer(&client, &id, "resume").await?,
-        JobsCommand::Watch { id } => client.print_object(&watch(&client, &id).await?),
+        JobsCommand::Watch { id } => watch_to_end(&client, &id).await?,
         JobsCommand::Rejects { id, file } => rejects(&client, &id, &file).await?,
         JobsCommand::Retry { id, file, no_wait } => {
             let mut request = client.request(Method::POST, &format!("{}/retry", path(&id)));
@@ -238,23 +242,7 @@ async fn steer(client: &Client, id: &str, what: &str) -> Result<(), Failure> {
 }
 
 async fn rejects(client: &Client, id: &str, file: &Path) -> Result<(), Failure> {
-    let cannot_write = |error: std::io::Error| {
-        Failure::because(&format!("cannot write {}", file.display()), &error)
-    };
-    let request = client.request(Method::GET, &format!("{}/rejects", path(id)));
-    let mut answer = client.raw(request).await?;
-    let mut out = tokio::fs::File::create(file).await.map_err(cannot_write)?;
-    let mut bytes = 0;
-    loop {
-        let chunk = answer.chunk().await;
-        let chunk = chunk.map_err(|error| Failure::because("the answer broke off", &error))?;
-        let Some(chunk) = chunk else {
-            break;
-        };
-        bytes += chunk.len();
-        out.write_all(&chunk).await.map_err(cannot_write)?;
-    }
-    out.flush().await.map_err(cannot_write)?;
+    let bytes = download(client, &format!("{}/rejects", path(id)), file).await?;
     client.print_object(&json!({"file": file.display().to_string(), "bytes": bytes}));
     Ok(())
 }

@@ -199,6 +199,7 @@ enum Command {
     /// Print the default configuration, every key with its meaning.
     Config,
     /// Print a completion script for a shell.
+    #[command(after_help = COMPLETIONS_HELP)]
     Completions {
         /// The shell, such as bash, zsh or fish.
         shell: clap_complete::Shell,
@@ -300,6 +301,13 @@ fn read_file(path: &PathBuf) -> Result<Vec<u8>, Failure> {
     };
     read.map_err(|error| Failure::because(&format!("cannot read {}", path.display()), &error))
 }
+
+const COMPLETIONS_HELP: &str = "\
+Examples:
+  thalweg completions bash > ~/.local/share/bash-completion/completions/thalweg
+  thalweg completions zsh > ~/.zfunc/_thalweg
+  thalweg completions fish > ~/.config/fish/completions/thalweg.fish
+The shell reads it when it is started next; zsh where ~/.zfunc is in its fpath.";
 
 const AFTER_HELP: &str = "\
 First steps:

@@ -519,12 +519,12 @@ async fn connect(client: &Client, broker: &Broker) -> Result<(AsyncClient, Event
     }
 }
 
-/// The MQTT port of the server that the management API is of.
+/// The MQTT port of the server that the management API is of, as it is reached from here.
 async fn own_broker(client: &Client) -> Result<String, Failure> {
     let status = client.get("/api/v1/status").await?;
     let endpoints = &status["endpoints"];
     if let Some(address) = endpoints["mqtt"].as_str() {
-        return Ok(format!("mqtt://{address}"));
+        return Ok(format!("mqtt://{}", client.reachable(address)));
     }
     let missing =
         "the server runs no role mqtt; start `up` with it, or name a broker with --broker";
@@ -619,3 +619,23 @@ Examples:
 with a file such as
   {\"name\": \"cloud\", \"address\": \"mqtts://broker.example.org:8883\",
    \"topics\": [{\"filter\": \"t/#\", \"direction\": \"out\"}]}";
+
+#[cfg(test)]
+mod tests {
+    use axum::routing::get;
+    use axum::{Json, Router};
+
+    use super::*;
+    use crate::cli::{Output, Trust};
+
+    #[tokio::test]
+    async fn the_servers_own_broker_is_where_the_server_is() {
+        let status = || async { Json(json!({"endpoints": {"mqtt": "0.0.0.0:1883"}})) };
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let server = format!("http://{}", listener.local_addr().unwrap());
+        let routes = Router::new().route("/api/v1/status", get(status));
+        tokio::spawn(async move { axum::serve(listener, routes).await.unwrap() });
+        let client = Client::new(Some(server), Output::Table, None, Trust::default()).unwrap();
+        assert_eq!(own_broker(&client).await.unwrap(), "mqtt://127.0.0.1:1883");
+    }
+}

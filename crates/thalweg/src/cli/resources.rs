@@ -79,7 +79,7 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
         }
         Command::Fetch { id, to } => {
             let path = format!("/api/v1/resources/{}/content", segment(&id));
-            download(&client, &path, &to).await?;
+            download(&client, &path, &to).await.map(drop)?;
         }
         Command::Remove { id } => {
             let path = format!("/api/v1/resources/{}", segment(&id));

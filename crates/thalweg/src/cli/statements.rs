@@ -34,7 +34,8 @@ pub enum Command {
         /// The statement's id or name.
         id: String,
     },
-    /// Put another text in a statement's place, with its state where that fits.
+    /// Put another text in a statement's place, with its state where that fits; what is not given
+    /// stays as it is.
     Replace {
         /// The statement's id or name.
         id: String,
@@ -85,9 +86,9 @@ pub struct Form {
     /// A name to know it by.
     #[arg(long)]
     name: Option<String>,
-    /// The text's language.
-    #[arg(long, default_value = "sql", value_parser = ["sql", "epl"])]
-    language: String,
+    /// The text's language: sql if not given.
+    #[arg(long, value_parser = ["sql", "epl"])]
+    language: Option<String>,
     /// Where to start in a topic that already holds records.
     #[arg(long, value_parser = ["latest", "earliest"])]
     start: Option<String>,
@@ -118,9 +119,10 @@ impl Form {
                 .read_to_string(&mut text)
                 .map_err(|error| Failure::because("cannot read the standard input", &error))?;
         }
-        let mut body = json!({"text": text, "language": self.language});
+        let mut body = json!({"text": text});
         for (key, value) in [
             ("name", self.name),
+            ("language", self.language),
             ("start", self.start),
             ("lateness", self.lateness),
             ("format", self.format),
@@ -168,8 +170,10 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
         }
         Command::Replace { id, form, state } => {
             let (mut body, text) = form.body()?;
+            let path = format!("/{}", segment(&id));
+            keep(&mut body, &client.send(call(Method::GET, &path)).await?);
             body["state"] = state.into();
-            let request = call(Method::PUT, &format!("/{}", segment(&id))).json(&body);
+            let request = call(Method::PUT, &path).json(&body);
             client.print_object(&client.send_text(request, &text).await?);
         }
         Command::Try { file } => try_scripts(file.as_deref())?,
@@ -193,6 +197,26 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
         Command::Tail { id, max } => tail(&client, &id, max).await?,
     }
     Ok(())
+}
+
+/// Puts what a form does not say as `statement` has it.
+fn keep(form: &mut Value, statement: &Value) {
+    let mut policies = statement["policies"].clone();
+    if let (Some(kept), Some(given)) = (policies.as_object_mut(), form["policies"].as_object()) {
+        kept.extend(given.clone());
+        form["policies"] = policies;
+    }
+    for key in [
+        "language", "start", "lateness", "format", "output", "targets", "policies",
+    ] {
+        if form[key].is_null() {
+            form[key] = statement[key].clone();
+        }
+    }
+    // What a server of an earlier version does not tell is its to choose.
+    if let Some(fields) = form.as_object_mut() {
+        fields.retain(|_, value| !value.is_null());
+    }
 }
 
 /// Prints rows, one JSON object a line, until there were `max`.
@@ -273,3 +297,31 @@ const EXPLAIN_HELP: &str = "\
 Examples:
   thalweg statements explain 'SELECT host FROM mqtt.\"hosts/+/metrics\"'
   thalweg statements explain --language epl - < statement.epl";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_replacement_keeps_what_it_does_not_say() {
+        let statement = json!({
+            "id": "s", "text": "select v from E", "language": "epl", "start": "latest",
+            "lateness": "2s", "format": "json", "output": "rows", "targets": ["mqtt.\"a\""],
+            "policies": {"input": "durable", "on_error": "drop"}, "received_total": 7,
+        });
+        let mut form = json!({"text": "select w from E", "policies": {"on_error": "null"}});
+        keep(&mut form, &statement);
+        let expected = json!({
+            "text": "select w from E", "language": "epl", "start": "latest", "lateness": "2s",
+            "format": "json", "output": "rows", "targets": ["mqtt.\"a\""],
+            "policies": {"input": "durable", "on_error": "null"},
+        });
+        assert_eq!(form, expected);
+        let mut form = json!({"text": "SELECT 1", "language": "sql"});
+        keep(&mut form, &json!({"language": "epl", "targets": []}));
+        assert_eq!(
+            form,
+            json!({"text": "SELECT 1", "language": "sql", "targets": []})
+        );
+    }
+}

@@ -30,13 +30,17 @@ pub enum Command {
     /// Change a tenant, or keep a new one; what is not named stays as it is.
     #[command(after_help = SET_HELP)]
     Set(Box<Changes>),
-    /// Take a tenant's records out of all topics; others' stay.
+    /// Take a tenant's records out of all topics, for good; others' stay.
+    #[command(after_help = PURGE_HELP)]
     Purge {
         /// The tenant's name.
         tenant: String,
         /// Only those older than this, such as 30d.
-        #[arg(long, value_name = "AGE")]
+        #[arg(long, value_name = "AGE", required_unless_present = "everything")]
         older_than: Option<HumanDuration>,
+        /// All of them, with all that it has imported.
+        #[arg(long, conflicts_with = "older_than")]
+        everything: bool,
     },
     /// Forget a tenant; its records stay, see `purge`.
     Remove {
@@ -124,7 +128,9 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             }
             client.print_object(&told);
         }
-        Command::Purge { tenant, older_than } => {
+        Command::Purge {
+            tenant, older_than, ..
+        } => {
             let before_ms = older_than.map(|age| SystemClock.now().0 - millis(age));
             let request = client.request(Method::POST, &path_of(&tenant, "/purge"));
             let purged = client
@@ -263,6 +269,11 @@ const REFUSAL_COLUMNS: [(&str, &str); 6] = [
     ("CLAIMED", "claimed"),
     ("WHAT", "what"),
 ];
+
+const PURGE_HELP: &str = "\
+Examples:
+  thalweg tenants purge diku --older-than 30d
+  thalweg tenants purge diku --everything";
 
 const SET_HELP: &str = "\
 Examples:

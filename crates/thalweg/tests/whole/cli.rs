@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::harness::{Up, eventually, folder, succeed, text, thalweg_command};
+use crate::harness::{Up, curl, eventually, folder, succeed, text, thalweg_command};
 
 #[test]
 fn produced_lines_come_back_and_a_group_goes_on_where_it_stopped() {
@@ -257,6 +257,61 @@ fn tables_are_for_people_and_json_is_for_scripts() {
             .unwrap()
             .is_empty()
     );
+}
+
+#[test]
+fn a_flow_that_does_not_fit_and_a_job_that_failed_are_told_by_the_exit_code() {
+    let dir = folder();
+    let up = Up::start_with(&dir.path().join("data"), &["--demo"]);
+    let flow = |class: &str| {
+        let path = dir.path().join("flow.yml");
+        let text = format!(
+            "MiNiFi Config Version: 3\nFlow Controller:\n  name: f\nProcessors:\n  - id: \
+             d3300000-0000-4000-8000-000000000099\n    name: p\n    class: {class}\n    \
+             scheduling strategy: TIMER_DRIVEN\n    scheduling period: 1 sec\n"
+        );
+        std::fs::write(&path, text).unwrap();
+        up.cli(&["flows", "check", "--class", "demo", path.to_str().unwrap()])
+    };
+    eventually("the agent tells what it can run", || {
+        let fits = flow("LogAttribute");
+        assert!(fits.status.success(), "{}", text(&fits.stderr));
+        text(&fits.stdout).contains("fits the agents").then_some(())
+    });
+    let refused = flow("NoSuchProcessor");
+    assert_eq!(refused.status.code(), Some(1));
+    let (shown, told) = (text(&refused.stdout), text(&refused.stderr));
+    assert!(shown.contains("NoSuchProcessor"), "{shown}");
+    assert!(told.contains("1 problem;"), "{told}");
+
+    let answer = curl(&[
+        "-X",
+        "POST",
+        &up.url(
+            "management",
+            "/api/v1/imports?resumable=true&format=jsonl&key=id",
+        ),
+    ]);
+    let job = answer.json()["id"].as_str().unwrap().to_owned();
+    assert!(up.cli(&["imports", "cancel", &job]).status.success());
+    let watched = up.cli(&["imports", "watch", &job]);
+    assert_eq!(watched.status.code(), Some(1));
+    let told = text(&watched.stderr);
+    assert!(told.contains("the job ended as cancelled"), "{told}");
+}
+
+#[test]
+fn records_are_json_for_scripts() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let file = dir.path().join("lines");
+    std::fs::write(&file, "k={\"v\":1}\n").unwrap();
+    let file = file.to_str().unwrap();
+    let produced = up.cli(&["produce", "texts", file, "--key-separator", "="]);
+    assert!(produced.status.success(), "{}", text(&produced.stderr));
+    let read = up.cli_json(&["consume", "texts", "--from-beginning", "--max", "1"]);
+    assert_eq!(read["key"], "k", "{read}");
+    assert_eq!(read["value"], "{\"v\":1}", "{read}");
 }
 
 #[test]

@@ -98,6 +98,19 @@ fn the_statements_pages_add_watch_pause_replace_and_remove_one() {
 }
 
 #[test]
+fn the_pages_of_topics_and_groups_find_order_and_show_them() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let mut node = Command::new("node");
+    node.arg(repository().join("console/test/streams.mjs"))
+        .arg(up.url("fleet", "/"))
+        .arg(up.url("rest", "/"))
+        .arg(dir.path().join("topics.png"));
+    let browser = Running::start(&mut node, &dir.path().join("browser.log"));
+    browser.finish("the pages of topics and groups are as expected");
+}
+
+#[test]
 fn a_tenants_page_switches_its_topics_and_purges_its_records() {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));

@@ -46,6 +46,7 @@ fn statements_are_added_paused_resumed_replaced_tailed_and_removed_by_command() 
         (&replaced["state_kept"], &replaced["generation"]),
         (&json!(true), &json!(1))
     );
+    assert_eq!(replaced["start"], "earliest", "what is not given stays");
 
     let wrong = up.cli(&["statements", "explain", "SELECT a\nFORM mqtt.\"x\""]);
     assert!(!wrong.status.success());

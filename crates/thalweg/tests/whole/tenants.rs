@@ -217,7 +217,7 @@ fn a_purged_tenants_namesake_inherits_nothing_that_was_imported() {
             (jobs["jobs"][0]["state"] == "completed_with_rejects").then_some(())
         });
     }
-    let purged = house.admin(&["tenants", "purge", "acme"]);
+    let purged = house.admin(&["tenants", "purge", "acme", "--everything"]);
     let expected = json!({"jobs": 1, "entries": 1, "records": 1, "history": 0, "profiles": 0});
     assert_eq!(
         (&purged["records"], &purged["imports"]),
