@@ -324,6 +324,11 @@ impl Snapshot {
         self.tokens.values()
     }
 
+    /// The API token of this id, expired or not.
+    pub fn token(&self, id: &str) -> Option<&Token> {
+        self.tokens.get(id)
+    }
+
     /// The API token that reads like this, expired or not.
     pub fn token_of(&self, text: &str) -> Option<&Token> {
         // The hash of a guess tells nothing of the hashes that are there, so that looking it up

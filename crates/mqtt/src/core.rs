@@ -221,11 +221,12 @@ impl Core {
 
     // Subscriptions.
 
-    /// Has everybody be judged again: who gets what, and what waits for them.
+    /// Has everybody be judged again: who is there, who gets what, and what waits for them.
     pub(crate) fn permissions_changed(&self) {
         self.subscriptions_changed();
         for session in self.sessions() {
             session.judge_again();
+            session.cut_off_if_void();
         }
     }
 

@@ -102,6 +102,13 @@ pub trait Pass: Send + Sync + 'static {
         None
     }
 
+    /// Whether what the client has shown to be let in was taken back since: its link is ended then.
+    /// Asked once the link stands, and see
+    /// [`Server::permissions_changed`](crate::Server::permissions_changed).
+    fn is_void(&self) -> bool {
+        false
+    }
+
     /// Below which name all of the client's topics lie, without that it is written; `None` where
     /// topics have their own names. What it is asked of topics is of their names inside.
     fn mount(&self) -> Option<&Mount> {

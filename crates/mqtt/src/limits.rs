@@ -130,6 +130,10 @@ pub const RATE_WINDOW: Duration = Duration::from_secs(10);
 /// The same of one client's own rates.
 pub const CLIENT_RATE_WINDOW: Duration = Duration::from_secs(1);
 
+/// How long a CONNECT waits for a journal that is busy, at most half of `mqtt.connect_timeout`, before
+/// its client is told that the server is unavailable.
+pub const TAKE_UP_WAIT: Duration = Duration::from_secs(5);
+
 /// Bytes of a bridge's name, which is also a folder's.
 pub const BRIDGE_NAME_BYTES_MAX: usize = 64;
 
@@ -156,6 +160,20 @@ pub const BRIDGE_BATCH: usize = 128;
 pub const BRIDGE_PAUSE_MIN: Duration = Duration::from_millis(500);
 /// See [`BRIDGE_PAUSE_MIN`].
 pub const BRIDGE_PAUSE_MAX: Duration = Duration::from_secs(60);
+
+/// Ends of a connection for a reason that blames a packet, with one message alone under way, after
+/// which it is set aside. One may be a mistake of the other server; each costs a connection.
+pub const BRIDGE_REFUSALS_MAX: u32 = 3;
+
+/// The same of ends without a reason too. Before each of the later ones the connection stood for
+/// [`BRIDGE_QUIET`], so that another server that is being restarted costs no message.
+pub const BRIDGE_CLOSES_MAX: u32 = 6;
+
+/// How long a connection stands before a message goes over which another one ended.
+pub const BRIDGE_QUIET: Duration = Duration::from_secs(1);
+
+/// How long a size is believed to be too large for another server: its bound may be raised.
+pub const BRIDGE_SIZE_REMEMBERED: Duration = Duration::from_secs(3_600);
 
 /// Installations that a message may have come through before a bridge drops it.
 pub const BRIDGE_HOPS_MAX: usize = 16;

@@ -4,7 +4,8 @@
 //! everywhere inside the server: in subscriptions, sessions, retained messages and the journal, for
 //! ACLs, sinks and bridges. Names go in and out here alone: topics of messages and wills, filters (of
 //! a shared one the part behind its group), and response topics. Numbers that stand for topics stand
-//! for the names that the client writes.
+//! for the names that the client writes. Sessions have names below it too: client ids are each
+//! tenant's own.
 //!
 //! What begins with `$` is not below any mount point: it goes in as it is, and the client's
 //! [`Pass`](crate::gate::Pass) refuses it, as it does whatever is not below the client's own.
@@ -57,6 +58,17 @@ impl Mount {
     pub(crate) fn outside<'t>(&self, topic: &'t str) -> Option<&'t str> {
         let below = topic.strip_prefix(&*self.0)?;
         (!below.is_empty() && !below.starts_with('$')).then_some(below)
+    }
+
+    /// The name that a client's session has inside of the server: other tenants' clients may have the
+    /// same id.
+    pub(crate) fn client_inside(&self, client_id: &str) -> String {
+        format!("{}{client_id}", self.0)
+    }
+
+    /// The client's own id, of its session's name; one from before there were mount points has no other.
+    pub(crate) fn client_outside<'t>(&self, session: &'t str) -> &'t str {
+        session.strip_prefix(&*self.0).unwrap_or(session)
     }
 
     /// The message as the client sees it; none of one whose topic does not lie below. A response

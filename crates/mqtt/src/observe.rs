@@ -69,7 +69,7 @@ impl Bridges {
         );
         let bridges = self.list();
         type Of = fn(&crate::bridge::BridgeStatus) -> u64;
-        let families: [(MetricKind, &str, &str, Of); 7] = [
+        let families: [(MetricKind, &str, &str, Of); 9] = [
             (
                 MetricKind::Gauge,
                 "connected",
@@ -100,8 +100,20 @@ impl Bridges {
             (
                 MetricKind::Counter,
                 "dropped_total",
-                "messages that found no room, were refused or had expired",
+                "messages that found no room, were refused, were set aside or had expired",
                 |b| b.dropped_total,
+            ),
+            (
+                MetricKind::Counter,
+                "set_aside_total",
+                "messages over which the other broker ended one connection after the other",
+                |b| b.set_aside_total,
+            ),
+            (
+                MetricKind::Gauge,
+                "journal_poisoned",
+                "1 when a failed write or sync has stopped its journal until the next start",
+                |b| u64::from(b.failed),
             ),
             (
                 MetricKind::Counter,

@@ -5,12 +5,14 @@ use std::time::Duration;
 
 use base::UnixMillis;
 use bytes::Bytes;
+use journal::JournalError;
+use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::codec::{self, Connack, Connect, DecodeError, Packet, Version};
-use crate::core::Claim;
+use crate::core::{Claim, Core};
 use crate::gate::{Hello, Owner, Pass, Password};
-use crate::limits::{CLIENT_ID_BYTES_MAX, TOPIC_ALIASES_MAX};
+use crate::limits::{CLIENT_ID_BYTES_MAX, TAKE_UP_WAIT, TOPIC_ALIASES_MAX};
 use crate::link::{LinkEnd, Reader};
 use crate::login::{Answer, Login};
 use crate::mount::{Carried, Carrier};
@@ -131,7 +133,11 @@ async fn admit(
             pass
         }
     };
-    if core.is_foreign(&client_id, pass.user()) {
+    let session_id = match pass.mount() {
+        Some(mount) => mount.client_inside(&client_id),
+        None => client_id.clone(),
+    };
+    if core.is_foreign(&session_id, pass.user()) {
         let end = LinkEnd::Protocol("the client id is in use by another user");
         return Err((ReasonCode::ClientIdentifierNotValid, end));
     }
@@ -140,12 +146,12 @@ async fn admit(
         host: origin.host().into(),
     };
     let will = connect.will.as_ref();
-    let will = will.map(|will| admit_will(will, &*pass, core.clock.now(), &client_id, &owner));
+    let will = will.map(|will| admit_will(will, &*pass, core.clock.now(), &session_id, &owner));
     let will = will
         .transpose()
         .map_err(|code| (code, LinkEnd::Protocol("the will may not be published")))?;
     let expiry_s = expiry_s(connect, core.config.session_expiry_s());
-    if expiry_s > 0 && !core.has_room_for_session(&client_id) {
+    if expiry_s > 0 && !core.has_room_for_session(&session_id) {
         let end = LinkEnd::Protocol("as many sessions as mqtt.sessions_max allows are kept");
         let code = match connect.version {
             Version::V5 => ReasonCode::QuotaExceeded,
@@ -194,16 +200,18 @@ async fn admit(
         out
     };
     let claim = Claim {
-        client_id: &client_id,
+        client_id: &session_id,
         is_clean: connect.clean_start,
         expiry_s,
         will,
         owner,
         link: link_ref,
     };
-    let session = core
-        .attach(claim, connack)
+    let session = take_up(&core, &claim, connack)
+        .await
         .map_err(|error| (ReasonCode::ServerUnavailable, LinkEnd::Journal(error)))?;
+    // What changed before the session had its link, nobody was told of.
+    session.cut_off_if_void();
     let seconds = server_keep_alive_s.unwrap_or(connect.keep_alive_s);
     Ok(Opening {
         session,
@@ -219,6 +227,24 @@ async fn admit(
         },
         expiry_s,
     })
+}
+
+/// Gives the link its session, as soon as the journal takes it.
+async fn take_up(
+    core: &Arc<Core>,
+    claim: &Claim<'_>,
+    connack: impl Fn(bool) -> Vec<u8>,
+) -> Result<Arc<Session>, JournalError> {
+    let patience = Instant::now() + TAKE_UP_WAIT.min(core.config.connect_timeout.0 / 2);
+    loop {
+        match core.attach(claim.clone(), &connack) {
+            Err(JournalError::Busy) if Instant::now() < patience => {
+                // Whether there is room or time is over, the next try tells.
+                let _ = timeout_at(patience, core.store.room(claim.client_id.len())).await;
+            }
+            outcome => return outcome,
+        }
+    }
 }
 
 /// The will as it will be published, if it may be.

@@ -306,8 +306,10 @@ fn repeat_login(
     let Some(login) = &mut talk.login else {
         return Err(LinkEnd::Protocol("an AUTH without a method in the CONNECT"));
     };
+    let session_id = &*talk.session.client_id;
+    let mount = ingest.pass().mount();
     let hello = Hello {
-        client_id: &talk.session.client_id,
+        client_id: mount.map_or(session_id, |mount| mount.client_outside(session_id)),
         username: None,
         password: None,
         origin: &talk.origin,

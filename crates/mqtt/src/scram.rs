@@ -49,7 +49,7 @@ impl Exchange for Scram {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use access::{Credential, ScramHash, UserChange};
 
     use super::*;
@@ -75,7 +75,8 @@ mod tests {
         }
     }
 
-    fn client_final(password: &str, bare: &str, challenge: &str) -> String {
+    /// The client's last word, which proves the password.
+    pub(crate) fn client_final(password: &str, bare: &str, challenge: &str) -> String {
         use base64::Engine;
         use base64::engine::general_purpose::STANDARD;
         let hmac = |key: &[u8], text: &[u8]| {

@@ -319,6 +319,21 @@ impl Session {
         true
     }
 
+    /// Cuts off the link whose client has shown what was taken back since.
+    pub(crate) fn cut_off_if_void(&self) {
+        let state = self.state.lock();
+        let Some(link) = state.link.as_ref().filter(|link| link.pass.is_void()) else {
+            return;
+        };
+        let (client, user) = (&*self.client_id, link.pass.user());
+        tracing::info!(
+            client,
+            user,
+            "a link ends: its password or token was taken back"
+        );
+        link.cut_off(ReasonCode::NotAuthorized);
+    }
+
     /// Ends the session for good, with whatever link it has; gives its will, which is then due.
     pub(crate) fn end(
         &self,

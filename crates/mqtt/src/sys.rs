@@ -124,7 +124,7 @@ fn publish(core: &Core, name: &str, payload: &str) {
 /// Moving averages per minute, after the manner of Unix's load.
 struct Loads {
     at: UnixMillis,
-    loads: [Load; 7],
+    loads: [Load; 9],
 }
 
 struct Load {
@@ -148,10 +148,12 @@ impl Loads {
                 load("messages/received", |s| s.messages_received_total),
                 load("messages/sent", |s| s.messages_sent_total),
                 load("publish/received", |s| s.messages_received_total),
+                load("publish/sent", |s| s.messages_sent_total),
                 load("publish/dropped", |s| s.dropped_total),
                 load("bytes/received", |s| s.bytes_received_total),
                 load("bytes/sent", |s| s.bytes_sent_total),
                 load("connections", |s| s.connections_total),
+                load("sockets", |s| s.connections_total),
             ],
         }
     }

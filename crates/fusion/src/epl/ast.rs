@@ -198,6 +198,8 @@ pub struct Output {
     pub kind: OutputKind,
     /// When.
     pub when: Option<OutputWhen>,
+    /// `when terminated`, alone or behind the others.
+    pub at_end: bool,
 }
 
 /// A count of events or a time.

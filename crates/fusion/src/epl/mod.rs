@@ -11,7 +11,8 @@
 //! or `create window`, `create table`, `on Type select | delete | update | merge`. A type is a
 //! name of the [`Catalog`], a topic filter in quotes (`"site/+/temp"`, `kafka.topic`), or else the
 //! name of a stream, named window or table that other statements insert into. Fields need no
-//! schema. Every construct that is not taken is refused at its place, never ignored.
+//! schema; where one is declared, there are no others. Every construct that is not taken is refused
+//! at its place, never ignored.
 
 mod ast;
 mod lower;
@@ -136,3 +137,6 @@ fn bound(
     plan.calls = binder.into_calls();
     Ok(plan)
 }
+
+/// The function that is called with or without brackets: the time at which an expression is asked.
+const CLOCK: &str = "current_timestamp";

@@ -41,6 +41,33 @@ fn equals<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
     Value::Bool(arguments[0].compare(&arguments[1]) == Some(Ordering::Equal))
 }
 
+/// As [`equals`], of texts, whose letters may be large or small.
+fn equals_ignoring_case<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
+    let [Value::Text(text), other] = arguments else {
+        return Value::Null;
+    };
+    let Value::Text(other) = other else {
+        return Value::Bool(false);
+    };
+    let small = |text: &str| {
+        text.chars()
+            .flat_map(char::to_lowercase)
+            .collect::<String>()
+    };
+    Value::Bool(small(text) == small(other))
+}
+
+/// From 0, of the last such part; -1 when the text does not have it.
+fn last_index<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
+    match arguments {
+        [Value::Text(text), Value::Text(part)] => match text.rfind(part.as_ref()) {
+            Some(bytes) => Value::Int(text[..bytes].chars().count() as i64),
+            None => Value::Int(-1),
+        },
+        _ => Value::Null,
+    }
+}
+
 /// Any value as a text.
 fn to_text<'a>(arguments: &mut [Value<'a>]) -> Value<'a> {
     match std::mem::replace(&mut arguments[0], Value::Null) {
@@ -88,6 +115,14 @@ fn double_text(number: f64) -> String {
 
 const JAVA_FUNCTIONS: &[ScalarFunction] = &[
     entry("java equals", 2, 2, "a.equals(b)", equals),
+    entry(
+        "java equals ignoring case",
+        2,
+        2,
+        "a.equalsIgnoreCase(b)",
+        equals_ignoring_case,
+    ),
+    entry("java last index", 2, 2, "a.lastIndexOf(b)", last_index),
     entry("java month", 1, 1, "time.getMonthOfYear()", month),
     entry(PATTERN_TEXT, 1, 1, "value like 'a%'", pattern_text),
     entry("java round", 1, 1, "Math.round(number)", round),

@@ -128,6 +128,8 @@ pub enum Slot {
     ContextEnd,
     /// What a subquery gives for the row, by its place in the query's list.
     Subquery(u16),
+    /// The query's time when the row is made, milliseconds.
+    Now,
 }
 
 /// A select inside an expression: what it gives for one row of the query around it.
@@ -396,6 +398,8 @@ pub struct OutputRate {
     pub every: OutputEvery,
     /// Nothing leaves before that.
     pub after: Option<OutputAfter>,
+    /// An output comes when the context ends, too.
+    pub at_end: bool,
 }
 
 /// What leaves at an output.
@@ -418,6 +422,8 @@ pub enum OutputKind {
 pub enum OutputEvery {
     /// At once (with `after` only).
     Always,
+    /// Not by itself (with `at_end` only).
+    Never,
     /// After so many events that entered, or that left.
     Events(u32),
     /// So often, from the first event on.
@@ -445,6 +451,8 @@ pub enum OutputCount {
     RemoveTotal,
     /// `last_output_timestamp`, milliseconds; null before the first.
     LastOutput,
+    /// `current_timestamp`, milliseconds.
+    Now,
 }
 
 /// When output begins.

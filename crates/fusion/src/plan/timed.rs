@@ -62,6 +62,7 @@ fn tells_together(query: &Query) -> bool {
     if let Some(rate) = &query.output {
         match rate.every {
             OutputEvery::Time(_) | OutputEvery::At(_) => return rate.kind != OutputKind::First,
+            OutputEvery::Never => return true,
             OutputEvery::Always => {}
             OutputEvery::Events(_) | OutputEvery::When(_) => return false,
         }
@@ -93,6 +94,11 @@ mod tests {
             ),
             (
                 "select a from E#time(10 sec) output snapshot at (*/5, *, *, *, *)",
+                true,
+            ),
+            (
+                "create context C start @now end after 1 min; context C select a from E output when \
+                 terminated",
                 true,
             ),
             ("select a from E output first every 10 sec", false),

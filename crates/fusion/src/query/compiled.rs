@@ -413,7 +413,7 @@ fn reads_event(expression: &Expression, query: &Query) -> bool {
     match expression {
         Expression::Field(slot) => !matches!(
             query.slots.get(usize::from(*slot)),
-            Some(Slot::ContextKey(_) | Slot::ContextStart | Slot::ContextEnd)
+            Some(Slot::ContextKey(_) | Slot::ContextStart | Slot::ContextEnd | Slot::Now)
         ),
         Expression::Pseudo(_) => true,
         other => {

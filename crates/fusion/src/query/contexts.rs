@@ -249,7 +249,7 @@ impl Parts {
     ) -> u64 {
         let layout = &work.compiled.layout;
         let mut values = Vec::new();
-        layout.of_event(input, source, None, &mut values);
+        layout.of_event(input, source, work.now, None, &mut values);
         let scope = layout.scope(&values);
         let mut key = Vec::new();
         for expression in keys {
@@ -318,9 +318,10 @@ impl Parts {
     }
 
     fn close(&mut self, work: &mut Work<'_>, id: u64) {
-        let Some(gone) = self.parts.remove(&id) else {
+        let Some(mut gone) = self.parts.remove(&id) else {
             return;
         };
+        gone.part.end(work);
         self.keys.remove(&gone.key);
         if let Some(due) = gone.due {
             self.dues.remove(&(due, id));
@@ -372,7 +373,7 @@ fn is_boundary(work: &Work<'_>, boundary: &Boundary, inputs: &[usize], source: &
     };
     let layout = &work.compiled.layout;
     let mut values = Vec::new();
-    layout.of_event(input, source, None, &mut values);
+    layout.of_event(input, source, work.now, None, &mut values);
     condition.truth(&layout.scope(&values)) == Some(true)
 }
 

@@ -57,6 +57,7 @@ enum Place {
     ContextStart,
     ContextEnd,
     Subquery(usize),
+    Now,
 }
 
 /// What slots may ask beside the row.
@@ -66,6 +67,8 @@ pub struct Around<'a> {
     pub keys: &'a [OwnedValue],
     /// Start and end of the context's span.
     pub span: Option<(i64, Option<i64>)>,
+    /// The query's time, ms.
+    pub now: Option<i64>,
     /// The row that a condition of a row pattern is asked about.
     pub current: Option<&'a Arc<Tuple>>,
     /// For `prev` and subqueries: the query and what its inputs hold.
@@ -87,6 +90,7 @@ impl Around<'_> {
     pub const NONE: Around<'static> = Around {
         keys: &[],
         span: None,
+        now: None,
         current: None,
         history: None,
         inner: None,
@@ -178,11 +182,13 @@ impl Layout {
             .unwrap_or(0)
     }
 
-    /// The slots' values of an event that is not kept yet, by an alias; other slots are null.
+    /// The slots' values of an event that comes `now` and is not kept yet, by an alias; other slots
+    /// are null.
     pub fn of_event<'a>(
         &self,
         alias: usize,
         source: &Scope<'a>,
+        now: i64,
         before: Option<&'a Row>,
         values: &mut Vec<Value<'a>>,
     ) {
@@ -194,6 +200,7 @@ impl Layout {
             Place::Event { .. } | Place::Kept { .. } | Place::Time { .. } => {
                 before.map_or(Value::Null, |row| place.of_row(row, None))
             }
+            Place::Now => Value::Int(now),
             _ => Value::Null,
         }));
     }
@@ -280,6 +287,7 @@ impl Layout {
                     .span
                     .and_then(|(_, end)| end)
                     .map_or(Value::Null, Value::Int),
+                Place::Now => around.now.map_or(Value::Null, Value::Int),
             }
         }));
     }
@@ -430,6 +438,7 @@ fn place_of(slot: &Slot, fields: &[FieldPath], aliases: &mut [Alias], is_recogni
         Slot::ContextStart => Place::ContextStart,
         Slot::ContextEnd => Place::ContextEnd,
         Slot::Subquery(number) => Place::Subquery(usize::from(*number)),
+        Slot::Now => Place::Now,
     }
 }
 

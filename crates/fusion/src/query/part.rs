@@ -258,6 +258,16 @@ impl Part {
         }
     }
 
+    /// The context ends: tells what is told then.
+    pub fn end(&mut self, work: &mut Work<'_>) {
+        let output = work.compiled.query().output.as_ref();
+        if let Some(rate) = output.filter(|rate| rate.at_end)
+            && self.rate.is_begun(rate, work.now)
+        {
+            self.output(work);
+        }
+    }
+
     /// Bytes beside the kept events, about.
     pub fn bytes(&self) -> usize {
         let states = self.pattern_states();
@@ -373,7 +383,12 @@ impl Part {
         Step {
             compiled: work.compiled,
             now: work.now,
-            around: around(&self.keys, self.span, work.compiled, &self.chains),
+            around: around(
+                &self.keys,
+                (self.span, work.now),
+                work.compiled,
+                &self.chains,
+            ),
         }
     }
 }
@@ -381,13 +396,14 @@ impl Part {
 /// What slots may ask beside a row of a part.
 fn around<'a>(
     keys: &'a [OwnedValue],
-    span: Option<(i64, Option<i64>)>,
+    (span, now): (Option<(i64, Option<i64>)>, i64),
     compiled: &'a Compiled,
     chains: &'a [Chain],
 ) -> Around<'a> {
     Around {
         keys,
         span,
+        now: Some(now),
         history: Some((compiled, chains)),
         ..Around::NONE
     }
@@ -401,7 +417,7 @@ pub(super) fn enters(work: &Work<'_>, place: usize, source: &Scope<'_>) -> bool 
     };
     let Reading { layout, alias } = work.compiled.reading(place);
     let mut values = Vec::new();
-    layout.of_event(alias, source, None, &mut values);
+    layout.of_event(alias, source, work.now, None, &mut values);
     filter.truth(&layout.scope(&values)) == Some(true)
 }
 

@@ -114,7 +114,7 @@ impl Rate {
                 let count = i64::from(*count);
                 self.counts[0] >= count || self.counts[1] >= count
             }
-            OutputEvery::Time(_) | OutputEvery::At(_) => false,
+            OutputEvery::Never | OutputEvery::Time(_) | OutputEvery::At(_) => false,
             OutputEvery::When(_) => self.is_met(step),
         };
         if is_due { Now::Output } else { Now::Wait }
@@ -301,7 +301,7 @@ impl Rate {
             }
             OutputEvery::When(_) => self.is_met(step),
             OutputEvery::Always => true,
-            OutputEvery::Time(_) | OutputEvery::At(_) => false,
+            OutputEvery::Never | OutputEvery::Time(_) | OutputEvery::At(_) => false,
         };
         if ends {
             self.counts[0] = 0;
@@ -406,8 +406,9 @@ impl Rate {
             Value::Int(self.counts[2]),
             Value::Int(self.counts[3]),
             self.last_output.map_or(Value::Null, Value::Int),
+            Value::Int(step.now),
         ];
-        let slots = [0, 1, 2, 3, 4];
+        let slots = [0, 1, 2, 3, 4, 5];
         let scope = crate::expression::Scope {
             values: &values,
             slots: &slots,

@@ -34,6 +34,14 @@ impl Takes {
         }
     }
 
+    /// The same, and no packet of more bytes.
+    pub(super) fn at_most(self, bytes_max: usize) -> Self {
+        Takes {
+            packet_bytes_max: self.packet_bytes_max.min(bytes_max),
+            ..self
+        }
+    }
+
     /// What goes another way than it was meant; empty when nothing does.
     pub(super) fn lacks(self) -> &'static str {
         match (self.acknowledges, self.retains) {

@@ -1,7 +1,8 @@
 //! A bridge's connection: made anew whenever it breaks, ever more slowly while nobody answers.
 //!
-//! Every connection begins with what the one before had not delivered. The client library frames
-//! and pings in a task of its own; this one decides.
+//! Every connection begins with what the one before had not delivered, but for a message over which
+//! they end one after the other ([`crate::bridge::suspect`]). The client library frames and pings in
+//! a task of its own; this one decides.
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -15,15 +16,18 @@ use rumqttc::v5::mqttbytes::v5::{
 use rumqttc::v5::{AsyncClient, Event, EventLoop, MqttOptions};
 use rumqttc::{Outgoing, TlsConfiguration, Transport};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use crate::bridge::fit::Takes;
 use crate::bridge::queue::Parcel;
+use crate::bridge::suspect::{Blame, Suspects, UnderWay, Verdict};
 use crate::bridge::{Bridge, properties, tls};
 use crate::codec::Properties;
 use crate::error::MqttError;
 use crate::limits::{
     BRIDGE_BATCH, BRIDGE_EVENTS_MAX, BRIDGE_IN_FLIGHT_MAX, BRIDGE_PAUSE_MAX, BRIDGE_PAUSE_MIN,
+    BRIDGE_QUIET,
 };
 use crate::message::{Message, Qos};
 use crate::server::Server;
@@ -32,29 +36,35 @@ use crate::topic::TopicName;
 /// Keeps a connection until `stop`.
 pub(super) async fn run(bridge: Arc<Bridge>, server: Server, stop: CancellationToken) {
     let mut pause = BRIDGE_PAUSE_MIN;
+    let mut suspects = Suspects::default();
     loop {
         let connects = bridge.connects.load(Ordering::Relaxed);
         let ended = tokio::select! {
-            ended = connected(&bridge, &server) => ended,
+            ended = connected(&bridge, &server, &suspects) => ended,
             () = stop.cancelled() => return,
         };
         bridge.is_connected.store(false, Ordering::Relaxed);
+        let verdict = suspects.ended(bridge.clock.now(), ended.under_way, ended.broken.blame);
+        if verdict == Verdict::SetAside {
+            set_aside(&bridge, &ended);
+        }
         bridge.queue.rewind();
-        let (name, address) = (&bridge.config.name, &bridge.config.address);
-        if bridge.connects.load(Ordering::Relaxed) > connects {
+        // Who refuses one message is asked more slowly too.
+        if bridge.connects.load(Ordering::Relaxed) > connects && verdict != Verdict::Counted {
             pause = BRIDGE_PAUSE_MIN;
         }
+        let (name, address) = (&bridge.config.name, &bridge.config.address);
         {
             // Told once for each new problem, not at each try.
             let mut problem = bridge.problem.lock();
-            if *problem != ended {
+            if *problem != ended.broken.problem {
                 tracing::warn!(
                     bridge = name,
                     address,
-                    problem = ended,
+                    problem = ended.broken.problem,
                     "a bridge is not connected"
                 );
-                *problem = ended;
+                *problem = ended.broken.problem;
             }
         }
         tokio::select! {
@@ -65,11 +75,56 @@ pub(super) async fn run(bridge: Arc<Bridge>, server: Server, stop: CancellationT
     }
 }
 
-/// One connection, to its end and the reason.
-async fn connected(bridge: &Bridge, server: &Server) -> String {
+/// Gives up the message that was alone under way.
+fn set_aside(bridge: &Bridge, ended: &Ended) {
+    let Some(under_way) = ended.under_way else {
+        return;
+    };
+    tracing::error!(
+        bridge = bridge.config.name,
+        topic = ended.last_topic,
+        bytes = under_way.alone_bytes,
+        problem = ended.broken.problem,
+        "a message is set aside: the other server ended every connection over it"
+    );
+    bridge.set_aside.fetch_add(1, Ordering::Relaxed);
+    bridge.queue.done(under_way.first);
+}
+
+/// Why a connection ended.
+struct Broken {
+    problem: String,
+    blame: Blame,
+}
+
+impl From<String> for Broken {
+    fn from(problem: String) -> Self {
+        Broken {
+            problem,
+            blame: Blame::Nobody,
+        }
+    }
+}
+
+/// What a connection left behind.
+struct Ended {
+    broken: Broken,
+    under_way: Option<UnderWay>,
+    /// The topic of the message that was sent last.
+    last_topic: String,
+}
+
+/// One connection, to its end.
+async fn connected(bridge: &Bridge, server: &Server, suspects: &Suspects) -> Ended {
     let options = match options(bridge).await {
         Ok(options) => options,
-        Err(problem) => return problem,
+        Err(problem) => {
+            return Ended {
+                broken: problem.into(),
+                under_way: None,
+                last_topic: String::new(),
+            };
+        }
     };
     let (client, events) = AsyncClient::new(options, REQUESTS_MAX);
     let (tell, told) = mpsc::channel(BRIDGE_EVENTS_MAX);
@@ -83,11 +138,18 @@ async fn connected(bridge: &Bridge, server: &Server) -> String {
         unnamed: VecDeque::new(),
         in_flight: HashMap::new(),
         is_in: false,
+        quiet: None,
         takes: Takes::default(),
+        suspects,
+        last: (String::new(), 0),
     };
-    let ended = link.drive().await;
+    let broken = link.drive().await;
     drop(task);
-    ended
+    Ended {
+        broken,
+        under_way: link.under_way(),
+        last_topic: link.last.0,
+    }
 }
 
 async fn options(bridge: &Bridge) -> Result<MqttOptions, String> {
@@ -128,9 +190,26 @@ async fn options(bridge: &Bridge) -> Result<MqttOptions, String> {
 }
 
 /// Drives the client until it breaks.
-async fn poll(mut events: EventLoop, tell: mpsc::Sender<Result<Event, String>>) {
+async fn poll(mut events: EventLoop, tell: mpsc::Sender<Result<Event, Broken>>) {
     loop {
-        let event = events.poll().await.map_err(|error| base::report(&error));
+        let event = events.poll().await.map_err(|error| Broken {
+            problem: base::report(&error),
+            blame: Blame::of(&error),
+        });
+        if event.is_err() {
+            // What was sent and what came before it broke is known to the client still. Messages are
+            // not: nothing can be acknowledged any more, and they come again.
+            for known in events.state.events.drain(..) {
+                let is_told = matches!(
+                    known,
+                    Event::Outgoing(Outgoing::Publish(_))
+                        | Event::Incoming(Packet::PubAck(_) | Packet::Disconnect(_))
+                );
+                if is_told && tell.send(Ok(known)).await.is_err() {
+                    return;
+                }
+            }
+        }
         let is_over = event.is_err();
         // A full queue holds the other server back: nothing is read before there is room.
         if tell.send(event).await.is_err() || is_over {
@@ -143,9 +222,9 @@ struct Link<'b> {
     bridge: &'b Bridge,
     server: &'b Server,
     client: AsyncClient,
-    told: mpsc::Receiver<Result<Event, String>>,
+    told: mpsc::Receiver<Result<Event, Broken>>,
     /// Events that had to be taken before their turn.
-    early: VecDeque<Result<Event, String>>,
+    early: VecDeque<Result<Event, Broken>>,
     /// Numbers of messages that were given to the client, which has not said under which packet
     /// identifier they go.
     unnamed: VecDeque<u64>,
@@ -153,49 +232,106 @@ struct Link<'b> {
     in_flight: HashMap<u16, u64>,
     /// The other server has taken us in.
     is_in: bool,
+    /// Until when it has not stood for a while yet.
+    quiet: Option<Instant>,
     takes: Takes,
+    suspects: &'b Suspects,
+    /// Topic and packet bytes of the message that was given to the client last.
+    last: (String, usize),
 }
 
 impl Link<'_> {
-    async fn drive(&mut self) -> String {
+    async fn drive(&mut self) -> Broken {
         loop {
             if self.is_in
                 && let Err(problem) = self.send()
             {
-                return problem;
+                return self.cause(problem);
             }
-            let bridge = self.bridge;
+            let (bridge, quiet) = (self.bridge, self.quiet);
             let event = match self.early.pop_front() {
                 Some(event) => Some(event),
                 None => tokio::select! {
                     event = self.told.recv() => event,
                     () = bridge.queue.wake.notified(), if self.is_in => continue,
+                    () = sleep_until(quiet.unwrap_or_else(Instant::now)), if quiet.is_some() => {
+                        self.quiet = None;
+                        continue;
+                    }
                 },
             };
-            let Some(event) = event else {
-                return "the client ended".to_owned();
-            };
             let handled = match event {
-                Ok(event) => self.handle(event).await,
-                Err(problem) => Err(problem),
+                Some(Ok(Event::Incoming(Packet::Publish(publish)))) => self.take(publish).await,
+                Some(Ok(event)) => match self.handle(event) {
+                    Ok(handled) => handled,
+                    Err(broken) => return broken,
+                },
+                Some(Err(broken)) => return broken,
+                None => Err("the client ended".to_owned()),
             };
             if let Err(problem) = handled {
-                return problem;
+                return self.cause(problem);
             }
         }
+    }
+
+    /// Why the connection ended, where something that is impossible since was noticed first.
+    fn cause(&mut self, noticed: String) -> Broken {
+        while let Some(event) = self.next_told() {
+            let handled = match event {
+                // It comes again.
+                Ok(Event::Incoming(Packet::Publish(_))) => continue,
+                Ok(event) => self.handle(event).map(drop),
+                Err(broken) => Err(broken),
+            };
+            if let Err(broken) = handled {
+                return broken;
+            }
+        }
+        noticed.into()
+    }
+
+    fn next_told(&mut self) -> Option<Result<Event, Broken>> {
+        let early = self.early.pop_front();
+        early.or_else(|| self.told.try_recv().ok())
+    }
+
+    /// Numbers of what the other server has not acknowledged.
+    fn numbers(&self) -> impl Iterator<Item = u64> {
+        self.in_flight.values().chain(&self.unnamed).copied()
+    }
+
+    fn under_way(&self) -> Option<UnderWay> {
+        let is_alone_and_sent = self.in_flight.len() == 1 && self.unnamed.is_empty();
+        Some(UnderWay {
+            first: self.numbers().min()?,
+            last: self.numbers().max()?,
+            alone_bytes: is_alone_and_sent.then_some(self.last.1),
+        })
     }
 
     /// Gives the client what waits, as much as may be under way.
     fn send(&mut self) -> Result<(), String> {
         let bridge = self.bridge;
-        while self.unnamed.len() + self.in_flight.len() < usize::from(BRIDGE_IN_FLIGHT_MAX) {
-            let next = bridge.queue.next().map_err(|error| base::report(&error))?;
-            let Some((number, parcel)) = next else {
+        loop {
+            let count = self.unnamed.len() + self.in_flight.len();
+            let goes_alone = |number| self.suspects.goes_alone(number);
+            // One that goes alone is the only one until it is acknowledged.
+            let is_held = count == 1 && self.numbers().any(goes_alone);
+            if is_held || count >= usize::from(BRIDGE_IN_FLIGHT_MAX) {
+                return Ok(());
+            }
+            let is_quiet = self.quiet.is_some();
+            let may = |number| match goes_alone(number) {
+                true => count == 0 && !(is_quiet && self.suspects.needs_quiet(number)),
+                false => true,
+            };
+            let next = bridge.queue.next(may);
+            let Some((number, parcel)) = next.map_err(|error| base::report(&error))? else {
                 return Ok(());
             };
             self.post(number, parcel)?;
         }
-        Ok(())
     }
 
     fn post(&mut self, number: u64, parcel: Parcel) -> Result<(), String> {
@@ -224,6 +360,7 @@ impl Link<'_> {
                 return Ok(());
             }
         };
+        self.last = (topic.clone(), publish.size());
         let posted = self.client.try_publish_with_properties(
             topic,
             publish.qos,
@@ -236,12 +373,15 @@ impl Link<'_> {
         Ok(())
     }
 
-    async fn handle(&mut self, event: Event) -> Result<(), String> {
+    /// Takes an event that is no message. The inner error is one of ours, the outer one tells why the
+    /// connection ends.
+    fn handle(&mut self, event: Event) -> Result<Result<(), String>, Broken> {
         let bridge = self.bridge;
         match event {
             Event::Incoming(Packet::ConnAck(ack)) => {
-                self.takes = Takes::told_by(&ack);
-                self.enter()?;
+                let bytes_max = self.suspects.packet_bytes_max(bridge.clock.now());
+                self.takes = Takes::told_by(&ack).at_most(bytes_max);
+                return Ok(self.enter());
             }
             Event::Incoming(Packet::SubAck(ack)) => {
                 let is_granted =
@@ -256,10 +396,9 @@ impl Link<'_> {
                     *bridge.problem.lock() = problem;
                 }
             }
-            Event::Incoming(Packet::Publish(publish)) => return self.take(publish).await,
             Event::Incoming(Packet::PubAck(ack)) => {
                 let Some(number) = self.in_flight.remove(&ack.pkid) else {
-                    return Ok(());
+                    return Ok(Ok(()));
                 };
                 let is_taken = matches!(
                     ack.reason,
@@ -278,14 +417,15 @@ impl Link<'_> {
                 bridge.queue.done(number);
             }
             Event::Incoming(Packet::Disconnect(goodbye)) => {
-                return Err(format!(
-                    "the other server ends the connection: {:?}",
-                    goodbye.reason_code
-                ));
+                let reason = goodbye.reason_code;
+                return Err(Broken {
+                    problem: format!("the other server ends the connection: {reason:?}"),
+                    blame: Blame::of_reason(reason),
+                });
             }
             Event::Outgoing(Outgoing::Publish(id)) => {
                 let Some(number) = self.unnamed.pop_front() else {
-                    return Ok(());
+                    return Ok(Ok(()));
                 };
                 if id == 0 {
                     bridge.sent.fetch_add(1, Ordering::Relaxed);
@@ -296,13 +436,14 @@ impl Link<'_> {
             }
             _ => {}
         }
-        Ok(())
+        Ok(Ok(()))
     }
 
     /// The other server has taken us in: asks for what comes from there.
     fn enter(&mut self) -> Result<(), String> {
         let bridge = self.bridge;
         self.is_in = true;
+        self.quiet = Some(Instant::now() + BRIDGE_QUIET);
         bridge.is_connected.store(true, Ordering::Relaxed);
         bridge.connects.fetch_add(1, Ordering::Relaxed);
         let mut topics = bridge.config.topics.iter();
@@ -348,15 +489,27 @@ impl Link<'_> {
         let mut batch = vec![first];
         let mut others = Vec::new();
         while batch.len() < BRIDGE_BATCH {
-            let early = self.early.pop_front();
-            match early.or_else(|| self.told.try_recv().ok()) {
+            match self.next_told() {
                 Some(Ok(Event::Incoming(Packet::Publish(publish)))) => batch.push(publish),
                 Some(other) => others.push(other),
                 None => break,
             }
         }
+        let taken = self.store(&batch, &mut others).await;
+        for other in others.into_iter().rev() {
+            self.early.push_front(other);
+        }
+        taken
+    }
+
+    /// Publishes a batch here and acknowledges it; what is told meanwhile comes into `others`.
+    async fn store(
+        &mut self,
+        batch: &[Publish],
+        others: &mut Vec<Result<Event, Broken>>,
+    ) -> Result<(), String> {
         let mut is_acknowledged = false;
-        for publish in &batch {
+        for publish in batch {
             is_acknowledged |= publish.qos != QoS::AtMostOnce;
             self.publish(publish).await?;
         }
@@ -365,7 +518,7 @@ impl Link<'_> {
             stored.map_err(|error| base::report(&error))?;
         }
         let client = self.client.clone();
-        for publish in &batch {
+        for publish in batch {
             let acknowledged = client.ack(publish);
             tokio::pin!(acknowledged);
             // While events wait to be taken the client sends nothing: they are taken meanwhile.
@@ -380,9 +533,6 @@ impl Link<'_> {
                     }
                 }
             }
-        }
-        for other in others.into_iter().rev() {
-            self.early.push_front(other);
         }
         Ok(())
     }

@@ -5,6 +5,9 @@
 //! stored here, and the other server keeps it while we are away. Quality 1 is kept both ways: at
 //! least once. Messages that publishers acknowledge to themselves (QoS 0) go as they are.
 //!
+//! A journal that has failed costs its bridge alone, until the next start: publishers are not held for
+//! it, and what would go out is dropped and counted. What was in it goes as far as it can be read.
+//!
 //! # Loops
 //!
 //! A message carries the user property [`PATH`] with the installations that it came through. One
@@ -21,6 +24,7 @@ mod link;
 mod properties;
 mod queue;
 mod sink;
+mod suspect;
 #[cfg(test)]
 mod tests;
 mod tls;
@@ -114,6 +118,9 @@ pub struct BridgeStatus {
     pub config: BridgeConfig,
     /// Whether it stands in the configuration.
     pub configured: bool,
+    /// Whether its journal has failed: until the next start it takes nothing, and what would go out
+    /// is dropped.
+    pub failed: bool,
     /// Whether the other server has taken it in.
     pub connected: bool,
     /// Why it is not connected, or what the other server refuses; empty when all is well.
@@ -126,8 +133,10 @@ pub struct BridgeStatus {
     pub sent_total: u64,
     /// Messages that came in and were published here.
     pub received_total: u64,
-    /// Messages that found no room, were refused there, or had expired.
+    /// Messages that found no room, were refused there, were set aside, or had expired.
     pub dropped_total: u64,
+    /// Of these, messages over which the other server ended one connection after the other.
+    pub set_aside_total: u64,
     /// Messages that had been here before.
     pub looped_total: u64,
     /// How often the other server has taken it in.
@@ -171,6 +180,7 @@ struct Bridge {
     sent: AtomicU64,
     received: AtomicU64,
     refused: AtomicU64,
+    set_aside: AtomicU64,
     looped: AtomicU64,
     connects: AtomicU64,
 }
@@ -454,6 +464,7 @@ impl Bridge {
             sent: AtomicU64::new(0),
             received: AtomicU64::new(0),
             refused: AtomicU64::new(0),
+            set_aside: AtomicU64::new(0),
             looped: AtomicU64::new(0),
             connects: AtomicU64::new(0),
         }
@@ -465,16 +476,24 @@ impl Running {
         let bridge = &self.bridge;
         let (queued, queued_bytes) = bridge.queue.depth();
         let total = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
+        let failed = bridge.queue.is_poisoned();
         BridgeStatus {
             config: bridge.config.clone(),
             configured: self.is_configured,
+            failed,
             connected: bridge.is_connected.load(Ordering::Relaxed),
-            problem: bridge.problem.lock().clone(),
+            problem: match failed {
+                true => FAILED.to_owned(),
+                false => bridge.problem.lock().clone(),
+            },
             queued,
             queued_bytes,
             sent_total: total(&bridge.sent),
             received_total: total(&bridge.received),
-            dropped_total: total(&bridge.refused) + total(&bridge.queue.dropped),
+            dropped_total: total(&bridge.refused)
+                + total(&bridge.set_aside)
+                + total(&bridge.queue.dropped),
+            set_aside_total: total(&bridge.set_aside),
             looped_total: total(&bridge.looped),
             connects_total: total(&bridge.connects),
         }
@@ -519,6 +538,9 @@ fn write_whole(dir: &Path, path: &Path, bytes: &[u8]) -> std::io::Result<()> {
     std::fs::File::open(dir)?.sync_all()
 }
 
+/// What is told of a bridge whose journal has failed.
+const FAILED: &str = "its journal has failed and takes nothing: look in the log for what the disk \
+    said, mend that, and start anew";
 /// The user property with the installations that a message came through, separated by commas.
 pub const PATH: &str = "thalweg-path";
 const KEPT_FILE: &str = "bridges.json";

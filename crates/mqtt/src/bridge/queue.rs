@@ -3,8 +3,9 @@
 //! A message is appended when a publisher brings it and given away when the other server has
 //! acknowledged it; until then it outlives the process and every connection. In memory stands
 //! where each one lies, 24 bytes. At its bound the queue holds publishers back for a grace time;
-//! after that it drops what comes, and counts it, until there is room. While its journal takes
-//! nothing, as on a full disk, publishers of QoS 1 are held back for as long as that lasts.
+//! after that it drops what comes, and counts it, until there is room. On a full disk publishers of
+//! QoS 1 are held back for as long as that lasts. A journal that has failed takes nothing any more,
+//! so nobody waits for it: what was promised to last counts as settled then.
 //!
 //! | kind | payload, version 1, numbers little-endian |
 //! | --- | --- |
@@ -144,7 +145,8 @@ impl Queue {
     pub(super) fn offer(&self, now: UnixMillis, parcel: &Parcel) -> Result<Offered, JournalError> {
         let mut state = self.state.lock();
         let bytes = parcel.bytes();
-        if state.is_full(&self.bounds, bytes) {
+        // For room in a journal that has failed nobody waits.
+        if state.is_full(&self.bounds, bytes) && !self.is_poisoned() {
             let since = *state.full_since.get_or_insert(now);
             if now.since(since) < self.bounds.grace {
                 return Ok(Offered::Full);
@@ -192,9 +194,9 @@ impl Queue {
             };
             let told = level.take();
             *level = Some(Box::new(move |outcome| {
-                if outcome.is_ok() {
-                    settled.send_modify(|settled| *settled = promised.max(*settled));
-                }
+                // A journal that has failed settles nothing any more: nobody is to wait for it.
+                let until = outcome.as_ref().map_or(u64::MAX, |()| promised);
+                settled.send_modify(|settled| *settled = until.max(*settled));
                 if let Some(told) = told {
                     told(outcome);
                 }
@@ -216,8 +218,8 @@ impl Queue {
         Ok(Offered::Taken(wait))
     }
 
-    /// Resolves when all that was taken so far and is promised to last does; never once the journal
-    /// has failed. `None`: it does already.
+    /// Resolves when all that was taken so far and is promised to last does, or the journal has failed.
+    /// `None`: it does already.
     pub(super) fn settled(&self) -> Option<Settled> {
         let promised = self.state.lock().promised;
         let mut settled = self.settled.subscribe();
@@ -248,9 +250,9 @@ impl Queue {
         !state.is_full(&self.bounds, 0)
     }
 
-    /// Whether its journal refuses every message, since the disk is full or it has failed.
-    pub(super) fn takes_nothing(&self) -> bool {
-        self.journal.is_full() || self.journal.is_poisoned()
+    /// Whether its journal refuses messages since the disk is full.
+    pub(super) fn is_on_full_disk(&self) -> bool {
+        self.journal.is_full()
     }
 
     /// Waits until an offer is worth another try; not for long, since the grace time may end, or the
@@ -259,7 +261,7 @@ impl Queue {
         let told = self.room.notified();
         tokio::pin!(told);
         told.as_mut().enable();
-        if self.takes_nothing() || !self.has_room() {
+        if self.is_on_full_disk() || !self.has_room() {
             let _ = tokio::time::timeout(ASK_AGAIN, told).await;
             return;
         }
@@ -268,8 +270,12 @@ impl Queue {
         let _ = tokio::time::timeout(ASK_AGAIN, self.journal.room(bytes)).await;
     }
 
-    /// The next message that the link does not have, with its number; none for now.
-    pub(super) fn next(&self) -> Result<Option<(u64, Parcel)>, JournalError> {
+    /// The next message that the link does not have, with its number, if `may` says so of that; none
+    /// for now.
+    pub(super) fn next(
+        &self,
+        may: impl Fn(u64) -> bool,
+    ) -> Result<Option<(u64, Parcel)>, JournalError> {
         let mut state = self.state.lock();
         let (number, position) = loop {
             let Some(entry) = state.entries.get(state.sent) else {
@@ -280,6 +286,9 @@ impl Queue {
             }
             state.sent += 1;
         };
+        if !may(number) {
+            return Ok(None);
+        }
         let payload = match self.journal.read_frame(position) {
             Ok(payload) => payload,
             // Not with the operating system yet: its callback wakes us.
@@ -339,8 +348,12 @@ impl Queue {
         }
     }
 
-    /// Notes in the journal what has gone, and gives its space back.
+    /// Notes in the journal what has gone, and gives its space back. Without the note the messages go
+    /// again after a restart, which QoS 1 allows.
     fn say_done(&self, state: &mut State) {
+        if self.is_poisoned() {
+            return;
+        }
         let low_water = match state.entries.front() {
             Some(entry) => entry.position,
             None => self.journal.end(),
@@ -351,7 +364,6 @@ impl Queue {
             version: VERSION,
             parts: &[&position],
         };
-        // Without it the messages go again after a restart, which QoS 1 allows.
         let said = self
             .journal
             .append_vital(&[frame], Durability::Os, Done::none());
@@ -507,7 +519,7 @@ mod tests {
     }
 
     fn drain(queue: &Queue) -> Vec<(u64, Parcel)> {
-        std::iter::from_fn(|| queue.next().unwrap()).collect()
+        std::iter::from_fn(|| queue.next(|_| true).unwrap()).collect()
     }
 
     #[test]

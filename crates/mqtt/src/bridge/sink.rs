@@ -65,16 +65,19 @@ impl MessageSink for Outlet {
                 Ok(Offered::Full) => return Delivery::HoldBack { taken },
                 Err(error) => error,
             };
-            // The disk does not take it. What is acknowledged has to be there, so its publisher waits.
-            let held = bridge.queue.hold(now);
+            let (held, has_failed) = (bridge.queue.hold(now), bridge.queue.is_poisoned());
             if held.is_new {
-                tracing::error!(
-                    bridge = bridge.config.name,
-                    error = %base::report(&error),
-                    "a bridge's journal takes no messages; their publishers are held back"
-                );
+                let what = match has_failed {
+                    true => "a bridge's journal has failed: what would go out is dropped",
+                    false => "a bridge's journal takes no messages; their publishers are held back",
+                };
+                let error = base::report(&error);
+                tracing::error!(bridge = bridge.config.name, error, "{what}");
             }
-            if !(held.is_over && parcel.qos == Qos::AtMostOnce) {
+            // On a full disk what is acknowledged has to be there, so its publisher waits. One that has
+            // failed nobody can wait for.
+            let may_drop = has_failed || held.is_over && parcel.qos == Qos::AtMostOnce;
+            if !may_drop {
                 return Delivery::HoldBack { taken };
             }
             bridge.queue.dropped.fetch_add(1, Ordering::Relaxed);

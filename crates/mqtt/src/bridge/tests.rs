@@ -359,7 +359,7 @@ async fn a_full_disk_holds_publishers_back_and_nothing_is_lost() {
     let message = large(Qos::AtLeastOnce);
     let held = Delivery::HoldBack { taken: 0 };
     let mut taken = 0;
-    while outlet.deliver(&[message]) == Delivery::Taken || !bridge.queue.takes_nothing() {
+    while outlet.deliver(&[message]) == Delivery::Taken || !bridge.queue.is_on_full_disk() {
         taken = bridge.queue.depth().0;
         outlet.room().await;
     }
@@ -385,23 +385,146 @@ async fn a_full_disk_holds_publishers_back_and_nothing_is_lost() {
 }
 
 #[tokio::test]
-async fn what_did_not_reach_the_disk_is_never_settled() {
+async fn a_journal_that_has_failed_costs_its_bridge_alone() {
+    let node = Node::start().await;
     let disk = SimDisk::new(2);
     let (bridge, outlet) = way_out(&disk);
-    let message = large(Qos::AtLeastOnce);
-    assert_eq!(outlet.deliver(&[message]), Delivery::Taken);
-    if let Some(settled) = outlet.settled() {
-        settled.await;
-    }
+    let server = &node.server;
+    server.subscribe("t/#".parse().unwrap(), Arc::new(outlet));
+    let heard = node.hear("#");
+    node.say("t/x", "kept", false).await;
+    server.all_stored().await.unwrap();
     disk.fail_next_sync();
     disk.fail_next_write();
-    assert_eq!(outlet.deliver(&[message]), Delivery::Taken);
+    node.say("t/x", "lost", false).await;
     until("the journal has failed", || bridge.queue.is_poisoned()).await;
-    let settled = outlet.settled().unwrap();
-    tokio::select! {
-        biased;
-        () = settled => panic!("told as stored"),
-        () = std::future::ready(()) => {}
+    // Nobody waits for what did not reach the disk, nor for room.
+    server.all_stored().await.unwrap();
+    for n in 0..100 {
+        node.say("t/x", &n.to_string(), false).await;
     }
-    assert_eq!(outlet.deliver(&[message]), Delivery::HoldBack { taken: 0 });
+    node.say("elsewhere", "x", false).await;
+    server.all_stored().await.unwrap();
+    assert_eq!(heard.count(), 103);
+    assert_eq!(bridge.queue.dropped.load(Ordering::Relaxed), 100);
+    // What was in the journal can be read, and would go.
+    let (_, parcel) = bridge.queue.next(|_| true).unwrap().unwrap();
+    assert_eq!(parcel.payload, b"kept"[..]);
+}
+
+/// How a server refuses a packet that is too large.
+#[derive(Clone, Copy)]
+enum Closes {
+    /// It says so and closes.
+    WithReason,
+    /// It says so in an acknowledgement that the client library does not know.
+    ByAcknowledgement,
+    /// It closes without a word.
+    Silently,
+}
+
+/// A server that takes no packets of more than `bytes_max`, and never said so; `took` has the payloads
+/// of the others.
+async fn closes_on_large(listener: TcpListener, bytes_max: usize, how: Closes, took: Heard) {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    loop {
+        let (mut stream, _) = listener.accept().await.unwrap();
+        while let Ok(first) = stream.read_u8().await {
+            let (mut length, mut shift) = (0, 0);
+            while let Ok(byte) = stream.read_u8().await {
+                length |= usize::from(byte & 0x7f) << shift;
+                shift += 7;
+                if byte < 0x80 {
+                    break;
+                }
+            }
+            let mut body = vec![0; length];
+            if stream.read_exact(&mut body).await.is_err() {
+                break;
+            }
+            let answer = match first >> 4 {
+                1 => vec![0x20, 3, 0, 0, 0],
+                3 => {
+                    let topic = usize::from(u16::from_be_bytes([body[0], body[1]]));
+                    let (id, rest) = body[2 + topic..].split_at(2);
+                    match (length > bytes_max, how) {
+                        (true, Closes::Silently) => break,
+                        (true, Closes::WithReason) => {
+                            let _ = stream.write_all(&[0xe0, 2, 0x95, 0]).await;
+                            break;
+                        }
+                        (true, Closes::ByAcknowledgement) => vec![0x40, 3, id[0], id[1], 0x95],
+                        (false, _) => {
+                            let payload = &rest[1 + usize::from(rest[0])..];
+                            let text = String::from_utf8(payload.to_vec()).unwrap();
+                            took.0.lock().push((String::new(), text));
+                            vec![0x40, 2, id[0], id[1]]
+                        }
+                    }
+                }
+                12 => vec![0xd0, 0],
+                _ => continue,
+            };
+            if stream.write_all(&answer).await.is_err() {
+                break;
+            }
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_message_over_which_the_other_server_closes_is_set_aside_and_the_others_go() {
+    for how in [Closes::WithReason, Closes::ByAcknowledgement] {
+        let here = Node::start().await;
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let took = Heard::default();
+        let there = tokio::spawn(closes_on_large(listener, 2_000, how, took.clone()));
+        let dir = tempfile::tempdir().unwrap();
+        let bridges = here.bridges(dir.path());
+        let topics = r##"[{"filter": "t/#"}]"##;
+        bridges.add(config("cloud", port, topics)).await.unwrap();
+        here.say("t/x", "before", false).await;
+        here.say("t/x", &"7".repeat(10_000), false).await;
+        here.say("t/x", "after", false).await;
+        until("nothing waits", || bridges.list()[0].queued == 0).await;
+        let status = &bridges.list()[0];
+        assert_eq!((status.set_aside_total, status.dropped_total), (1, 1));
+        let texts: Vec<String> = took.all().into_iter().map(|(_, text)| text).collect();
+        assert!(texts.iter().any(|text| text == "before"));
+        assert_eq!(texts.last().map(String::as_str), Some("after"));
+        // Another one like it costs no connection.
+        here.say("t/x", &"7".repeat(10_000), false).await;
+        until("it is refused", || bridges.list()[0].dropped_total == 2).await;
+        assert_eq!(bridges.list()[0].connects_total, status.connects_total);
+        assert_eq!(bridges.list()[0].set_aside_total, 1);
+        bridges.close().await;
+        there.abort();
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_closes_without_a_word_is_asked_more_and_more_slowly() {
+    let here = Node::start().await;
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let took = Heard::default();
+    let how = Closes::Silently;
+    let there = tokio::spawn(closes_on_large(listener, 2_000, how, took.clone()));
+    let dir = tempfile::tempdir().unwrap();
+    let bridges = here.bridges(dir.path());
+    let topics = r##"[{"filter": "t/#"}]"##;
+    bridges.add(config("cloud", port, topics)).await.unwrap();
+    here.say("t/x", &"7".repeat(10_000), false).await;
+    here.say("t/x", "after", false).await;
+    // Nothing is given up for few of them, which a restart there would cause too.
+    until("it was tried again", || {
+        bridges.list()[0].connects_total >= 4
+    })
+    .await;
+    let status = &bridges.list()[0];
+    assert_eq!((status.queued, status.dropped_total), (2, 0));
+    assert_eq!(took.count(), 0);
+    bridges.close().await;
+    there.abort();
 }

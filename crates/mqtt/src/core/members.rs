@@ -22,6 +22,7 @@ use crate::will::Will;
 pub(crate) type Sessions = HashMap<Arc<str>, Arc<Session>>;
 
 /// How a link takes up its session.
+#[derive(Clone)]
 pub(crate) struct Claim<'a> {
     pub(crate) client_id: &'a str,
     /// Whatever session there was ends.
@@ -45,6 +46,9 @@ pub(crate) struct Leave {
 impl Core {
     /// Gives a link its session: a kept one, or a new one. The link that the client had before
     /// is cut off. `connack` is told whether a kept session was found.
+    ///
+    /// # Errors
+    /// [`JournalError::Busy`] for now: the same claim may be tried again. Others stay.
     pub(crate) fn attach(
         self: &Arc<Self>,
         claim: Claim<'_>,

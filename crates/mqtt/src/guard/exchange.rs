@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use access::Principal;
+use access::{Principal, ScramHash};
 use parking_lot::Mutex;
 
 use crate::gate::{Exchange, Hello, Pass, Progress};
 use crate::guard::pass::ClientPass;
 use crate::guard::refusals::{Refusal, Refused};
+use crate::guard::shown::Shown;
 use crate::guard::{No, Shared};
 use crate::reason::ReasonCode;
 use crate::scram::scram;
@@ -37,10 +38,16 @@ pub(super) fn begin(
     let pass_of = {
         let (shared, client_id, host) = (Arc::clone(shared), client_id.clone(), host.clone());
         let made = Arc::clone(&made);
+        // The users as they are before the login: whom a change meets meanwhile is cut off after it.
+        let (users, hash) = (shared.access.snapshot(), method.parse::<ScramHash>());
         move |principal: &Principal| {
             let shared = Arc::clone(&shared);
             let pass = ClientPass::new(shared, principal.clone(), &client_id, host.clone());
-            let pass = Arc::new(pass);
+            let shown = match &hash {
+                Ok(hash) => Shown::scram(&users, principal.name(), *hash),
+                Err(_) => Shown::Lasting,
+            };
+            let pass = Arc::new(pass.by(shown));
             *made.lock() = Some(Arc::clone(&pass));
             pass as Arc<dyn Pass>
         }

@@ -5,12 +5,14 @@
 //! takes tens of milliseconds, so few are hashed at a time, who was wrong is answered late, and who
 //! was right is remembered for a while. Instead of a password an API token or a JSON Web Token may
 //! be shown; the connection ends with it. Changed ACLs hold at once for clients that are connected;
-//! they stay connected.
+//! they stay connected. Whose token is revoked, whose password is changed and who is removed is cut
+//! off at once.
 
 mod exchange;
 mod pass;
 mod refusals;
 mod rules;
+mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -33,6 +35,7 @@ use crate::server::Server;
 
 use refusals::Refusals;
 pub use refusals::{Refusal, Refused};
+use shown::Shown;
 
 /// What a guard goes by.
 #[derive(Clone, Debug, Default)]
@@ -146,26 +149,26 @@ impl Gate for Guard {
         let user = owner.user.as_deref();
         let principal = user.map_or_else(Principal::anonymous, Principal::user);
         let (shared, host) = (Arc::clone(&self.shared), owner.host.to_string());
-        Some(Arc::new(ClientPass::new(
-            shared, principal, client_id, host,
-        )))
+        let mount = shared.mount_of(&principal);
+        let own_id = mount.map_or(client_id, |mount| mount.client_outside(client_id));
+        Some(Arc::new(ClientPass::new(shared, principal, own_id, host)))
     }
 }
 
 /// A reason code and its reason in words.
 type No = (ReasonCode, &'static str);
 
-/// Who somebody is, and until when what says so is good.
-type Known = (Principal, Option<UnixMillis>);
+/// Who somebody is, what says so, and until when that is good.
+type Known = (Principal, Shown, Option<UnixMillis>);
 
 impl Shared {
     async fn admit(self: &Arc<Self>, hello: &Hello<'_>) -> Result<Arc<ClientPass>, No> {
         let ip = hello.origin.peer.ip().to_canonical();
         self.connects(ip)?;
-        let (principal, until) = self.principal(hello, ip).await?;
+        let (principal, shown, until) = self.principal(hello, ip).await?;
         let host = hello.origin.host();
         let pass = ClientPass::new(Arc::clone(self), principal, hello.client_id, host);
-        let pass = pass.until(until);
+        let pass = pass.by(shown).until(until);
         pass.take_seat()?;
         Ok(Arc::new(pass))
     }
@@ -194,11 +197,12 @@ impl Shared {
     async fn principal(&self, hello: &Hello<'_>, ip: IpAddr) -> Result<Known, No> {
         let certificate = || {
             let subject = hello.origin.certificate.as_deref();
-            subject.map(|subject| (Principal::user(subject), None))
+            subject.map(|subject| (Principal::user(subject), Shown::Lasting, None))
         };
         if !self.settings.logins {
             // Nobody is asked, so nobody is believed either, but for who was verified below.
-            return Ok(certificate().unwrap_or((Principal::anonymous(), None)));
+            let nobody = || (Principal::anonymous(), Shown::Lasting, None);
+            return Ok(certificate().unwrap_or_else(nobody));
         }
         let name = hello.username.unwrap_or_default();
         let Some(shown) = hello.password else {
@@ -221,12 +225,15 @@ impl Shared {
                 None => Err(self.late(wrong).await),
             };
         }
+        let by_password = Shown::password(&self.access.snapshot(), name);
         if let Some(principal) = self.passwords.known(now, name, text) {
-            return Ok((principal, None));
+            return Ok((principal, by_password, None));
         }
         let busy = (ReasonCode::ServerBusy, "too many logins wait already");
         let _waiting = self.waiting.try_acquire().map_err(|_| busy)?;
         let _turn = self.hashing.acquire().await.map_err(|_| busy)?;
+        // Others may have changed the users while this one waited.
+        let by_password = Shown::password(&self.access.snapshot(), name);
         let (passwords, name, text) = (
             Arc::clone(&self.passwords),
             name.to_owned(),
@@ -234,7 +241,7 @@ impl Shared {
         );
         let checked = tokio::task::spawn_blocking(move || passwords.check(now, &name, &text)).await;
         match checked {
-            Ok(Some(principal)) => Ok((principal, None)),
+            Ok(Some(principal)) => Ok((principal, by_password, None)),
             _ => {
                 tracing::debug!(%ip, "an MQTT login failed");
                 Err(self.late(wrong).await)
@@ -249,13 +256,15 @@ impl Shared {
             let token = snapshot.token_of(text);
             // A token stands for its own user only.
             let token = token.filter(|token| name.is_empty() || token.user == name);
-            return Some(token.and_then(|token| Some((token.principal(now)?, token.expires))));
+            return Some(token.and_then(|token| {
+                Some((token.principal(now)?, Shown::token(token), token.expires))
+            }));
         }
         let jwts = self.jwts.as_ref()?;
         let is_jwt = text.starts_with("eyJ") && text.matches('.').count() == 2;
         is_jwt.then(|| {
             let (bearer, until) = jwts.check_until(now, text).ok()?;
-            Some((bearer.principal, Some(until)))
+            Some((bearer.principal, Shown::Lasting, Some(until)))
         })
     }
 

@@ -14,6 +14,7 @@ use parking_lot::Mutex;
 use crate::gate::Pass;
 use crate::guard::refusals::{Refusal, Refused};
 use crate::guard::rules::{Rules, Whose};
+use crate::guard::shown::Shown;
 use crate::guard::{No, Shared, Sharer};
 use crate::limits::{CLIENT_RATE_WINDOW, RATE_WINDOW};
 use crate::message::Qos;
@@ -27,6 +28,7 @@ pub(super) struct ClientPass {
     principal: Principal,
     client_id: Arc<str>,
     host: String,
+    shown: Shown,
     /// Until when what the client has shown is good.
     until: Option<UnixMillis>,
     /// As it was when the client came.
@@ -58,6 +60,7 @@ impl ClientPass {
             principal,
             client_id: client_id.into(),
             host,
+            shown: Shown::Lasting,
             until: None,
             rules: Mutex::default(),
             own: Mutex::new(Own {
@@ -66,6 +69,12 @@ impl ClientPass {
             }),
             is_seated: AtomicBool::new(false),
         }
+    }
+
+    /// Is good as long as what the client has shown is.
+    pub(super) fn by(mut self, shown: Shown) -> Self {
+        self.shown = shown;
+        self
     }
 
     /// Ends with what the client has shown.
@@ -191,6 +200,11 @@ impl Pass for ClientPass {
 
     fn ends(&self) -> Option<UnixMillis> {
         self.until
+    }
+
+    fn is_void(&self) -> bool {
+        let users = self.shared.access.snapshot();
+        !self.shown.holds(&users, &self.principal)
     }
 
     fn mount(&self) -> Option<&Mount> {

@@ -15,6 +15,7 @@ use super::{Guard, GuardSettings, Refused};
 use crate::gate::{Gate, Hello, Origin, Pass, Password, Progress};
 use crate::message::Qos;
 use crate::reason::ReasonCode;
+use crate::scram::tests::client_final;
 
 struct House {
     access: Arc<Access>,
@@ -423,4 +424,47 @@ async fn a_pass_ends_with_its_token() {
         let pass = enter(&guard, Some("ann"), Some(password), None).await;
         assert_eq!(pass.unwrap().ends(), ends);
     }
+}
+
+#[tokio::test]
+async fn a_proof_by_scram_is_good_until_its_keys_change() {
+    let house = House::new();
+    let set = |form, password| {
+        let changes = PasswordForm::changes(&[form], "eve", password, 4_096);
+        house.access.alter_users(&changes.unwrap()).unwrap();
+    };
+    set(PasswordForm::ScramSha256, "pencil");
+    let guard = house.guard(asks());
+    let origin = origin(None);
+    let hello = Hello {
+        client_id: "c",
+        username: None,
+        password: None,
+        origin: &origin,
+    };
+    let log_in = |between: &dyn Fn()| {
+        let mut login = guard.exchange("SCRAM-SHA-256", &hello).unwrap();
+        let Progress::Continue(challenge) = login.step(b"n,,n=eve,r=abc") else {
+            panic!("no challenge");
+        };
+        let challenge = String::from_utf8(challenge).unwrap();
+        between();
+        match login.step(client_final("pencil", "n=eve,r=abc", &challenge).as_bytes()) {
+            Progress::Done { pass, .. } => pass,
+            _ => panic!("not let in"),
+        }
+    };
+    let pass = log_in(&|| ());
+    assert!(!pass.is_void());
+    // Keys of another kind, a hash, somebody else's password, a right: none of them is hers.
+    set(PasswordForm::ScramSha512, "pencil");
+    set(PasswordForm::Argon2id, "pencil");
+    house.allow("eve", Operation::Write, "t");
+    assert!(!pass.is_void());
+    set(PasswordForm::ScramSha256, "chalk");
+    assert!(pass.is_void());
+    // Nor is one who was half in when they changed.
+    set(PasswordForm::ScramSha256, "pencil");
+    let late = log_in(&|| set(PasswordForm::ScramSha256, "chalk"));
+    assert!(late.is_void());
 }

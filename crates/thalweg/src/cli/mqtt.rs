@@ -565,7 +565,7 @@ const REFUSAL_COLUMNS: [(&str, &str); 7] = [
     ("TOPIC", "topic"),
     ("REASON", "reason"),
 ];
-const BRIDGE_COLUMNS: [(&str, &str); 9] = [
+const BRIDGE_COLUMNS: [(&str, &str); 10] = [
     ("BRIDGE", "name"),
     ("ADDRESS", "address"),
     ("CONNECTED", "connected"),
@@ -573,6 +573,7 @@ const BRIDGE_COLUMNS: [(&str, &str); 9] = [
     ("SENT", "sent_total"),
     ("RECEIVED", "received_total"),
     ("DROPPED", "dropped_total"),
+    ("SET ASIDE", "set_aside_total"),
     ("LOOPED", "looped_total"),
     ("PROBLEM", "problem"),
 ];

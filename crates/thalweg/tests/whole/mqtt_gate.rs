@@ -185,9 +185,10 @@ struct Mosquitto {
 }
 
 impl Mosquitto {
-    fn start(dir: &Path, port: u16) -> Mosquitto {
+    fn start(dir: &Path, port: u16, more: &str) -> Mosquitto {
         let config = dir.join("mosquitto.conf");
-        let text = format!("listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\n");
+        let text =
+            format!("listener {port} 127.0.0.1\nallow_anonymous true\npersistence false\n{more}\n");
         std::fs::write(&config, text).unwrap();
         let mut command = Command::new("/usr/sbin/mosquitto");
         let child = command.arg("-c").arg(&config).spawn().unwrap();
@@ -233,7 +234,7 @@ fn a_bridge_to_mosquitto_stores_while_it_is_away_and_survives_a_kill() {
     up.kill();
     let up = up.start_again(&[]);
     assert_eq!(state(&up)["queued"], 200);
-    let mosquitto = Mosquitto::start(dir.path(), port);
+    let mosquitto = Mosquitto::start(dir.path(), port, "");
     let there = mosquitto.port.to_string();
     let out = dir.path().join("heard");
     let mut subscribe = Command::new("mosquitto_sub");
@@ -273,4 +274,40 @@ fn a_bridge_to_mosquitto_stores_while_it_is_away_and_survives_a_kill() {
             .success()
     );
     assert_eq!(up.get("/api/v1/mqtt/bridges"), json!({"bridges": []}));
+}
+
+#[test]
+fn a_bridge_goes_on_behind_what_mosquitto_refuses_for_its_size_without_having_said_so() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let port = free_port();
+    let mosquitto = Mosquitto::start(dir.path(), port, "message_size_limit 1000");
+    let bridge = json!({
+        "name": "cloud",
+        "address": format!("mqtt://127.0.0.1:{}", mosquitto.port),
+        "topics": [{"filter": "t/#"}],
+    });
+    let file = dir.path().join("bridge.json");
+    std::fs::write(&file, bridge.to_string()).unwrap();
+    up.cli_json(&["mqtt", "bridges", "add", &file.display().to_string()]);
+    let out = dir.path().join("heard");
+    let mut subscribe = Command::new("mosquitto_sub");
+    let there = port.to_string();
+    subscribe.args(["-p", &there, "-t", "t/last", "-q", "1", "-C", "1"]);
+    let subscriber = Running::start(&mut subscribe, &out);
+    for (topic, payload) in [
+        ("x", "before"),
+        ("x", &"7".repeat(5_000)),
+        ("last", "after"),
+    ] {
+        let topic = format!("t/{topic}");
+        // Retained, for a subscriber that comes later.
+        succeed(&mut publish(&up.port("mqtt"), &topic, payload, &["-r"]));
+    }
+    eventually("nothing waits", || {
+        let state = up.get("/api/v1/mqtt/bridges")["bridges"][0].clone();
+        (state["queued"] == 0).then(|| assert_eq!(state["set_aside_total"], 1, "{state}"))
+    });
+    subscriber.finish("the last one comes");
+    assert_eq!(std::fs::read_to_string(&out).unwrap(), "after\n");
 }

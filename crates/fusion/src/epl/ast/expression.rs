@@ -92,7 +92,7 @@ pub enum Choices {
 }
 
 /// A call.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Call {
     /// The function's name as it is written; before it, a namespace or what its method is called
     /// on.

@@ -3,9 +3,10 @@
 use super::Checked;
 use super::expressions::{Lower, not};
 use super::names::Fields;
+use crate::epl::CLOCK;
 use crate::epl::ast::{Call, Expr, ExprKind, Step};
 use crate::epl::token::Place;
-use crate::expression::{CastTo, Comparison, Expression, Pseudo};
+use crate::expression::{Arithmetic, CastTo, Comparison, Expression};
 use crate::functions::user::Binder;
 use crate::functions::{PATTERN_TEXT, TO_TEXT, java_function, scalar_function};
 use crate::limits::COLUMNS_MAX;
@@ -46,8 +47,21 @@ impl Lower<'_> {
             return Err(place.error(format!("{last} is no aggregate: no distinct, no filter")));
         }
         let name = last.to_ascii_lowercase();
+        let before = match before {
+            [Step::Name(java), Step::Name(lang), space] if java == "java" && lang == "lang" => {
+                std::slice::from_ref(space)
+            }
+            before => before,
+        };
         let value = match before {
             [] => self.function(&name, call, place)?,
+            [Step::Name(system)]
+                if system == "System"
+                    && last == "currentTimeMillis"
+                    && call.arguments.is_empty() =>
+            {
+                self.names.now(place)?
+            }
             [Step::Name(space)] if is_namespace(space) => {
                 self.namespaced(&space.to_ascii_lowercase(), &name, &call.arguments, place)?
             }
@@ -92,7 +106,9 @@ impl Lower<'_> {
                  having"
             )));
         };
+        let before = self.names.set_asked_twice(true);
         let lowered = self.aggregate_parts(function, &name, call, place);
+        self.names.set_asked_twice(before);
         let result = lowered.and_then(|(aggregate, rest)| {
             let index = aggregates.iter().position(|known| *known == aggregate);
             let index = match index {
@@ -208,15 +224,7 @@ impl Lower<'_> {
             ("max", [_, _, ..]) => return self.folded("greatest", arguments),
             ("min", [_, _, ..]) => return self.folded("least", arguments),
             ("exists", [value]) => return Ok(not(Expression::IsNull(self.boxed(value)?))),
-            ("current_timestamp", []) => {
-                return match self.names.kind() {
-                    Fields::Payload => Ok(Expression::Pseudo(Pseudo::Timestamp)),
-                    Fields::Slots => Err(place.error(
-                        "current_timestamp is known of single events only: write _timestamp for \
-                         the time at which an event came",
-                    )),
-                };
-            }
+            (CLOCK, []) => return self.names.now(place),
             ("prev" | "prior" | "prevtail" | "prevcount", _) => {
                 return self.history(name, arguments, place);
             }
@@ -311,11 +319,15 @@ impl Lower<'_> {
         arguments: &[Expr],
         place: Place,
     ) -> Checked<Expression> {
+        if let Some(value) = self.special_method(&receiver, name, arguments, place)? {
+            return Ok(value);
+        }
         let Some((_, function, count)) = METHODS
             .iter()
             .find(|(known, _, _)| known.eq_ignore_ascii_case(name))
         else {
-            let hint = did_you_mean(name, METHODS.iter().map(|(known, _, _)| *known));
+            let known = METHODS.iter().map(|(known, _, _)| *known);
+            let hint = did_you_mean(name, known.chain(SPECIAL_METHODS.iter().copied()));
             return Err(place.error(format!("values have no method {name}{hint}")));
         };
         if !count.contains(&arguments.len()) {
@@ -346,6 +358,85 @@ impl Lower<'_> {
             }
             function => scalar(function, all, place),
         }
+    }
+
+    /// A method that is more than a function of its values: of times, which are milliseconds, and of
+    /// patterns.
+    fn special_method(
+        &mut self,
+        receiver: &Expression,
+        name: &str,
+        arguments: &[Expr],
+        place: Place,
+    ) -> Checked<Option<Expression>> {
+        let own = receiver.clone();
+        let usage = |usage: &str| place.error(format!("{name} is written {usage}"));
+        Ok(Some(
+            match (name.to_ascii_lowercase().as_str(), arguments) {
+                ("plus", [amount]) => {
+                    let sides = [own, self.span_ms(amount)?];
+                    Expression::Arithmetic(Arithmetic::Add, Box::new(sides))
+                }
+                ("minus", [amount]) => {
+                    let sides = [own, self.span_ms(amount)?];
+                    Expression::Arithmetic(Arithmetic::Subtract, Box::new(sides))
+                }
+                ("plus" | "minus", _) => {
+                    return Err(usage("time.plus(10 sec) or time.minus(10 sec)"));
+                }
+                ("before", [other]) => {
+                    let sides = [own, self.expr(other)?];
+                    Expression::Compare(Comparison::Less, Box::new(sides))
+                }
+                ("after", [other]) => {
+                    let sides = [own, self.expr(other)?];
+                    Expression::Compare(Comparison::Greater, Box::new(sides))
+                }
+                ("before" | "after", _) => {
+                    return Err(usage("time.before(other) or time.after(other)"));
+                }
+                ("tomillisec", []) => own,
+                ("roundfloor", [unit]) => {
+                    let length_ms = match self.constant(unit, "the unit")? {
+                        OwnedValue::Text(unit) => unit_ms(&unit),
+                        _ => None,
+                    };
+                    let Some(length_ms) = length_ms else {
+                        return Err(usage(
+                            "time.roundFloor('hour'): in UTC, from 'msec' to 'day'",
+                        ));
+                    };
+                    let length = Expression::Literal(OwnedValue::Int(length_ms));
+                    let sides = [own.clone(), length];
+                    let rest = Expression::Arithmetic(Arithmetic::Remainder, Box::new(sides));
+                    Expression::Arithmetic(Arithmetic::Subtract, Box::new([own, rest]))
+                }
+                ("matches", [pattern]) => {
+                    let pattern = self.regexp(pattern)?;
+                    Expression::Regexp(pattern_text(own, place)?, pattern)
+                }
+                ("equalsignorecase", [other]) => {
+                    let all = vec![own, self.expr(other)?];
+                    let equal = scalar("java equals ignoring case", all, place)?;
+                    Expression::Cast(Box::new(equal), CastTo::Bool)
+                }
+                ("lastindexof", [part]) => {
+                    scalar("java last index", vec![own, self.expr(part)?], place)?
+                }
+                _ => return Ok(None),
+            },
+        ))
+    }
+
+    /// A length of time, or a number of milliseconds, as such.
+    fn span_ms(&mut self, amount: &Expr) -> Checked<Expression> {
+        let lowered = self.expr(amount)?;
+        if !matches!(amount.kind, ExprKind::Period(_)) {
+            return Ok(lowered);
+        }
+        let thousand = Expression::Literal(OwnedValue::Int(1_000));
+        let millis = Expression::Arithmetic(Arithmetic::Multiply, Box::new([lowered, thousand]));
+        Ok(Expression::Cast(Box::new(millis), CastTo::Int))
     }
 
     /// `prev(2, x)`, `prev(x)`, `prior(1, x)`, `prevtail(0, x)`, `prevcount(x)`.
@@ -481,6 +572,18 @@ pub fn context_slot(name: &str) -> Option<Slot> {
     }
 }
 
+/// Milliseconds of a unit that is as long in every year, by the names that fields of a time have.
+fn unit_ms(name: &str) -> Option<i64> {
+    Some(match name.to_ascii_lowercase().as_str() {
+        "msec" | "millisecond" | "milliseconds" => 1,
+        "sec" | "second" | "seconds" => 1_000,
+        "min" | "minute" | "minutes" => 60_000,
+        "hour" | "hours" => 3_600_000,
+        "day" | "days" => 86_400_000,
+        _ => return None,
+    })
+}
+
 fn aggregate_usage(name: &str) -> &'static str {
     match name {
         "rate" => "rate(10 sec)",
@@ -548,6 +651,20 @@ const METHODS: &[(&str, &str, std::ops::RangeInclusive<usize>)] = &[
     ("getHourOfDay", "hour", 0..=0),
     ("getMinuteOfHour", "minute", 0..=0),
     ("getSecondOfMinute", "second", 0..=0),
+];
+
+/// Methods that [`Lower::special_method`] knows beside those. No module's function is kept from being
+/// called by them.
+const SPECIAL_METHODS: &[&str] = &[
+    "plus",
+    "minus",
+    "before",
+    "after",
+    "toMillisec",
+    "roundFloor",
+    "matches",
+    "equalsIgnoreCase",
+    "lastIndexOf",
 ];
 
 /// How far back the history functions look.

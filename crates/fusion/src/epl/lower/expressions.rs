@@ -345,7 +345,7 @@ impl Lower<'_> {
         }
     }
 
-    fn regexp(&mut self, pattern: &Expr) -> Checked<TextPattern> {
+    pub(super) fn regexp(&mut self, pattern: &Expr) -> Checked<TextPattern> {
         match self.constant(pattern, "the pattern of regexp")? {
             OwnedValue::Text(text) => TextPattern::new(&text).map_err(|why| {
                 pattern

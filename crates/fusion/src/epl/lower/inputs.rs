@@ -14,7 +14,7 @@ use crate::plan::{Input, Join, JoinKind, Shape, Source};
 pub fn events(select: &Select, names: &mut Names, environment: &Environment<'_>) -> Checked<Parts> {
     for (number, source) in select.sources.iter().enumerate() {
         names.add(&name_of(source)?, number as u16)?;
-        names.set_columns(number as u16, kept_columns(source, environment));
+        names.set_columns(number as u16, columns(source, environment));
     }
     let mut inputs = Vec::with_capacity(select.sources.len());
     for (number, source) in select.sources.iter().enumerate() {
@@ -41,6 +41,7 @@ pub fn events(select: &Select, names: &mut Names, environment: &Environment<'_>)
             ));
         }
     }
+    lower.names.set_asked_twice(true);
     // Where no row is kept without a match, a condition is one of where: null is not equal to null.
     let is_outer = |source: &From| source.on.is_some() && kind_of(source.join) != JoinKind::Inner;
     let is_any_outer = select.sources.iter().any(is_outer);
@@ -56,6 +57,7 @@ pub fn events(select: &Select, names: &mut Names, environment: &Environment<'_>)
             within: None,
         });
     }
+    names.set_asked_twice(false);
     if !is_join {
         names.set_own(Some(0));
     }
@@ -74,16 +76,13 @@ fn reads_kept(source: &From, environment: &Environment<'_>) -> bool {
     }
 }
 
-/// The columns of the named window or table that a source is.
-pub fn kept_columns(source: &From, environment: &Environment<'_>) -> Option<Vec<String>> {
-    let ast::Source::Stream(stream) = &source.source else {
-        return None;
-    };
-    environment
-        .catalog()
-        .kept(&stream.name.text)?
-        .columns
-        .clone()
+/// The columns of a source, where they are declared: by a schema in the same text, or of a named
+/// window or table.
+pub fn columns(source: &From, environment: &Environment<'_>) -> Option<Vec<String>> {
+    match &source.source {
+        ast::Source::Stream(stream) => environment.columns(&stream.name.text),
+        ast::Source::Pattern(..) => None,
+    }
 }
 
 /// Lowers one source whose names `names` has already.
@@ -111,7 +110,9 @@ pub fn input(
     };
     let filter = all_of(lower.all(&stream.filters)?);
     lower.names.set_catalog(None);
+    let is_asked_twice = lower.names.set_asked_twice(true);
     let views = views::views(&source.views, &mut lower)?;
+    names.set_asked_twice(is_asked_twice);
     names.set_own(before);
     Ok(Input {
         asks: names.subqueries() > 0,
@@ -133,6 +134,7 @@ pub fn name_single(
     environment: &Environment<'_>,
 ) -> Checked<Source> {
     names.add(&name_of(source)?, 0)?;
+    names.set_columns(0, columns(source, environment));
     names.set_own(Some(0));
     match &source.source {
         ast::Source::Stream(stream) => environment.source(&stream.name, stream.is_quoted),

@@ -2,9 +2,9 @@
 
 use super::Checked;
 use super::calls::context_slot;
-use crate::epl::Catalog;
 use crate::epl::ast::{Ident, Step};
 use crate::epl::token::Place;
+use crate::epl::{CLOCK, Catalog};
 use crate::expression::{Expression, Pseudo};
 use crate::functions::user::Binder;
 use crate::json::FieldPath;
@@ -45,6 +45,8 @@ pub struct Names {
     outer: Option<Option<u16>>,
     /// The functions of one's own that can be called.
     binder: Binder,
+    /// Whether expressions are asked once more when an event leaves its window.
+    is_asked_twice: bool,
 }
 
 struct Alias {
@@ -71,6 +73,31 @@ impl Names {
             reserved: 0,
             outer: None,
             binder,
+            is_asked_twice: false,
+        }
+    }
+
+    /// Says whether expressions are asked once more when an event leaves; gives what it was before.
+    pub fn set_asked_twice(&mut self, is_asked_twice: bool) -> bool {
+        std::mem::replace(&mut self.is_asked_twice, is_asked_twice)
+    }
+
+    /// The time at which an expression is asked.
+    ///
+    /// # Errors
+    /// It would be another one when the event leaves.
+    pub fn now(&mut self, place: Place) -> Checked<Expression> {
+        let mut known = self.known.iter();
+        if let Some((_, clock)) = known.find(|(known, _)| known == CLOCK) {
+            return Ok(clock.clone());
+        }
+        match (self.kind, self.is_asked_twice) {
+            (Fields::Payload, _) => Ok(Expression::Pseudo(Pseudo::Timestamp)),
+            (Fields::Slots, false) => self.slot(Slot::Now, place),
+            (Fields::Slots, true) => Err(place.error(
+                "current_timestamp is another one when the event leaves its window: ask for it in \
+                 brackets behind the source's name, or in the select list, having or order by",
+            )),
         }
     }
 

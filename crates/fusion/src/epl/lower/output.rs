@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use super::Checked;
 use super::expressions::Lower;
+use crate::epl::CLOCK;
 use crate::epl::ast::{Amount, BinaryOperator, Expr, ExprKind, Output, OutputKind, OutputWhen};
 use crate::epl::token::Place;
 use crate::expression::Expression;
@@ -22,6 +23,7 @@ pub fn rate(output: &Output, lower: &mut Lower<'_>) -> Checked<OutputRate> {
         Some(Amount::Time(time)) => Some(OutputAfter::Time(length(lower, time)?)),
     };
     let every = match &output.when {
+        None if output.at_end => OutputEvery::Never,
         None => OutputEvery::Always,
         Some(OutputWhen::Every(Amount::Events(count))) => {
             OutputEvery::Events(events(*count, output.place)?)
@@ -49,7 +51,17 @@ pub fn rate(output: &Output, lower: &mut Lower<'_>) -> Checked<OutputRate> {
         OutputKind::Last => Kind::Last,
         OutputKind::Snapshot => Kind::Snapshot,
     };
-    Ok(OutputRate { kind, every, after })
+    if output.at_end && kind == Kind::First {
+        return Err(output.place.error(
+            "the first row leaves at once: with when terminated write all, last or snapshot",
+        ));
+    }
+    Ok(OutputRate {
+        kind,
+        every,
+        after,
+        at_end: output.at_end,
+    })
 }
 
 /// Lowers `(minutes, hours, days, months, weekdays [, seconds])`. A part that names all that there
@@ -135,4 +147,5 @@ const COUNTS: &[&str] = &[
     "count_insert_total",
     "count_remove_total",
     "last_output_timestamp",
+    CLOCK,
 ];

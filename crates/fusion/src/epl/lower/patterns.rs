@@ -156,6 +156,8 @@ impl Reader<'_, '_> {
                 self.tags - 1
             }
         };
+        let columns = self.environment.columns(&stream.name.text);
+        self.names.set_columns(number, columns);
         let before = self.names.set_own(Some(number));
         let filter = self.lower().all(&stream.filters);
         self.names.set_own(before);

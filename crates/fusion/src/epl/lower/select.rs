@@ -90,11 +90,13 @@ pub fn query(
         is_row_pattern: matches!(parts.shape, Shape::Recognize(_)),
         depth: 0,
     };
+    lower.names.set_asked_twice(true);
     let filter = match &select.filter {
         None => None,
         Some(filter) => Some(lower.expr(filter)?),
     };
     let group_by = lower.all(&select.group_by)?;
+    lower.names.set_asked_twice(false);
     lower.aggregates = Some(&mut aggregates);
     let mut columns = columns(select, &mut lower)?;
     let mut having = match &select.having {
@@ -107,6 +109,14 @@ pub fn query(
         None => None,
         Some(clause) => Some(output::rate(clause, &mut lower)?),
     };
+    if let Some(clause) = select.output.as_ref().filter(|clause| clause.at_end)
+        && !matches!(parts.context, Some(Context::Span { .. }))
+    {
+        return Err(clause.place.error(
+            "when terminated needs a context that ends: write create context … start … end …, or \
+             initiated by … terminated by …",
+        ));
+    }
     if let (Some(Context::Partition { keys }), [_]) = (&parts.context, parts.inputs.as_slice())
         && group_by.is_empty()
         && !aggregates.is_empty()

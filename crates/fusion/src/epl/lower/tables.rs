@@ -281,7 +281,7 @@ fn finish(
 fn names_of(on: &On, target: &Target, environment: &Environment<'_>) -> Checked<Names> {
     let mut names = Names::new(Fields::Slots, environment.binder());
     names.add(&inputs::name_of(&on.trigger)?, 0)?;
-    names.set_columns(0, inputs::kept_columns(&on.trigger, environment));
+    names.set_columns(0, inputs::columns(&on.trigger, environment));
     names.add(target.alias.as_ref().unwrap_or(&target.name), 1)?;
     let kept = environment.catalog().kept(&target.name.text);
     names.set_columns(1, kept.and_then(|kept| kept.columns.clone()));

@@ -2,6 +2,7 @@
 //! (with `in`, `between`, `like`, `regexp`), `||`, bits, sums, products, signs, values.
 
 use super::{Parsed, Parser, is_reserved};
+use crate::epl::CLOCK;
 use crate::epl::ast::{BinaryOperator, Call, Choices, Expr, ExprKind, Step, UnaryOperator, Unit};
 use crate::epl::token::Token;
 
@@ -74,14 +75,10 @@ impl Parser {
             if matches!(self.peek(), Token::Sign("=")) {
                 return Err(self.here().error("equality is one =, not two"));
             }
-            for quantifier in ["any", "some", "all"] {
-                if self.is_word(quantifier) && matches!(self.peek_at(1), Token::Sign("(")) {
-                    return Err(self.here().error(format!(
-                        "{quantifier}(…) is not supported: write x in (…) or x not in (…)"
-                    )));
-                }
-            }
-            left = binary(operator, left, self.comparison()?);
+            left = match self.quantifier() {
+                Some(joint) => self.quantified(operator, &left, joint)?,
+                None => binary(operator, left, self.comparison()?),
+            };
         }
     }
 
@@ -102,8 +99,44 @@ impl Parser {
                 },
             };
             self.skip();
-            left = binary(operator, left, self.concatenation()?);
+            left = match self.quantifier() {
+                Some(joint) => self.quantified(operator, &left, joint)?,
+                None => binary(operator, left, self.concatenation()?),
+            };
         }
+    }
+
+    /// What joins the comparisons that `any (…)`, `some (…)` or `all (…)` stands for, when it is next.
+    fn quantifier(&self) -> Option<BinaryOperator> {
+        let is_called = matches!(self.peek_at(1), Token::Sign("("));
+        let found = QUANTIFIERS.iter().find(|(word, _)| self.is_word(word));
+        found.filter(|_| is_called).map(|(_, joint)| *joint)
+    }
+
+    /// `left = any (a, b)` is `left = a or left = b`.
+    fn quantified(
+        &mut self,
+        operator: BinaryOperator,
+        left: &Expr,
+        joint: BinaryOperator,
+    ) -> Parsed<Expr> {
+        self.skip();
+        self.expect_sign("(")?;
+        if self.is_word("select") {
+            return Err(self.here().error(
+                "a subquery has no place here: write x in (select …), exists (select …), or compare \
+                 with (select max(…) …)",
+            ));
+        }
+        let mut compared = None;
+        for choice in self.list(")", Parser::expr)? {
+            let one = binary(operator, left.clone(), choice);
+            compared = Some(match compared {
+                None => one,
+                Some(before) => binary(joint, before, one),
+            });
+        }
+        compared.ok_or_else(|| self.unexpected("a value is missing before it"))
     }
 
     /// `[not] in`, `between`, `like` and `regexp`; false when none of them follows.
@@ -377,7 +410,17 @@ impl Parser {
 
     /// `a.b[0]`, `f(x)`, `Math.abs(x)`, `a.b.lower()`.
     fn path_or_call(&mut self) -> Parsed<ExprKind> {
+        let is_clock = self.is_word(CLOCK) && !matches!(self.peek_at(1), Token::Sign("("));
         let mut steps = vec![self.path_name()?];
+        if is_clock {
+            // The one function that is called without brackets too.
+            let (path, then) = (steps, self.methods()?);
+            return Ok(ExprKind::Call(Call {
+                path,
+                then,
+                ..Call::default()
+            }));
+        }
         loop {
             if self.is_sign("(") {
                 return self.call(steps);
@@ -429,6 +472,18 @@ impl Parser {
             }
             arguments.push(self.argument()?);
         }
+        let then = self.methods()?;
+        Ok(ExprKind::Call(Call {
+            path,
+            distinct,
+            arguments,
+            filter,
+            then,
+        }))
+    }
+
+    /// What is asked of a call's value: `.a.lower()`.
+    fn methods(&mut self) -> Parsed<Vec<(String, Option<Vec<Expr>>)>> {
         let mut then = Vec::new();
         while self.is_sign(".") && !matches!(self.peek_at(1), Token::Sign("*")) {
             self.skip();
@@ -441,13 +496,7 @@ impl Parser {
             };
             then.push((name, arguments));
         }
-        Ok(ExprKind::Call(Call {
-            path,
-            distinct,
-            arguments,
-            filter,
-            then,
-        }))
+        Ok(then)
     }
 
     /// An argument may be `*`, or `a.*`, which stands for the whole event.
@@ -475,6 +524,12 @@ fn binary(operator: BinaryOperator, left: Expr, right: Expr) -> Expr {
         place,
     }
 }
+
+const QUANTIFIERS: &[(&str, BinaryOperator)] = &[
+    ("any", BinaryOperator::Or),
+    ("some", BinaryOperator::Or),
+    ("all", BinaryOperator::And),
+];
 
 const COMPARING: &[&str] = &["in", "between", "like", "regexp"];
 

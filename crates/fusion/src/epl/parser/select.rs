@@ -138,12 +138,9 @@ impl Parser {
         }
         let when = if self.word("every") {
             Some(OutputWhen::Every(self.amount()?))
+        } else if self.is_word("when") && self.is_word_at(1, "terminated") {
+            None
         } else if self.word("when") {
-            if self.is_word("terminated") {
-                return Err(self.here().error(
-                    "output when terminated is not supported: write output snapshot every …",
-                ));
-            }
             Some(OutputWhen::When(self.expr()?))
         } else if self.word("at") {
             self.expect_sign("(")?;
@@ -151,7 +148,17 @@ impl Parser {
         } else {
             None
         };
-        if when.is_none() && (after.is_none() || kind != OutputKind::Default) {
+        if when.is_some() && self.is_word("and") && self.is_word_at(1, "when") {
+            self.skip();
+        }
+        let at_end = self.is_word("when") && self.is_word_at(1, "terminated");
+        if at_end {
+            self.at += 2;
+        }
+        if at_end && (self.is_word("and") || self.is_word("then")) {
+            return Err(self.unexpected("when terminated has no further condition and no set"));
+        }
+        if when.is_none() && !at_end && (after.is_none() || kind != OutputKind::Default) {
             let hint = self.did_you_mean(&["every", "when", "all", "first", "last", "snapshot"]);
             return Err(self.unexpected(&format!(
                 "write output [all | first | last | snapshot] every 10 sec, or every 5 \
@@ -163,6 +170,7 @@ impl Parser {
             after,
             kind,
             when,
+            at_end,
         })
     }
 
@@ -178,7 +186,8 @@ impl Parser {
             self.at += 2;
             return Ok(Amount::Events(count));
         }
-        self.expr().map(Amount::Time)
+        // What `and` joins is no part of it.
+        self.concatenation().map(Amount::Time)
     }
 
     /// A part of a schedule: a number, `*`, `*/5` or `1:5`.

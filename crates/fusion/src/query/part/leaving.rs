@@ -50,7 +50,7 @@ impl Part {
         let step = Step {
             compiled,
             now: work.now,
-            around: around(&self.keys, self.span, compiled, &self.chains),
+            around: around(&self.keys, (self.span, work.now), compiled, &self.chains),
         };
         let first = match &query.output {
             Some(rate) if rate.kind == OutputKind::First => Some((&mut self.rate, rate)),
@@ -85,7 +85,7 @@ impl Part {
         let step = Step {
             compiled,
             now: work.now,
-            around: around(&self.keys, self.span, compiled, &self.chains),
+            around: around(&self.keys, (self.span, work.now), compiled, &self.chains),
         };
         match (rate.kind, compiled.kind) {
             (OutputKind::Snapshot, _) => {

@@ -63,7 +63,12 @@ impl Part {
         let step = Step {
             compiled: work.compiled,
             now: work.now,
-            around: around(&self.keys, self.span, work.compiled, &self.chains),
+            around: around(
+                &self.keys,
+                (self.span, work.now),
+                work.compiled,
+                &self.chains,
+            ),
         };
         let key_bytes = key.clone();
         let rows = self.recognizer.on_row(step, plan, key, &tuple, looks_back);
@@ -120,6 +125,7 @@ impl<'e> Env<'e> {
             around: Around {
                 keys: self.keys,
                 span: self.span,
+                now: Some(self.now),
                 ..Around::NONE
             },
         }
@@ -149,6 +155,7 @@ impl Matcher for Env<'_> {
             layout.of_event(
                 alias.unwrap_or(usize::MAX),
                 source,
+                self.now,
                 Some(&before),
                 &mut values,
             );

@@ -12,6 +12,7 @@ fn rate(kind: OutputKind, every: OutputEvery) -> Option<OutputRate> {
         kind,
         every,
         after: None,
+        at_end: false,
     })
 }
 
@@ -222,6 +223,7 @@ fn nothing_leaves_before_after() {
                     kind: OutputKind::Each,
                     every: OutputEvery::Always,
                     after: Some(after),
+                    at_end: false,
                 });
             })
     };

@@ -27,6 +27,7 @@ fn plans() -> Vec<Plan> {
             kind,
             every,
             after: None,
+            at_end: false,
         })
     };
     let event = |input| P::Event {
@@ -376,6 +377,7 @@ fn time_that_jumps_far_does_not_stop_at_every_instant_on_the_way() {
                     kind: OutputKind::Snapshot,
                     every: OutputEvery::Time(secs(1)),
                     after: None,
+                    at_end: false,
                 });
             })
             .plan(),

@@ -9,6 +9,7 @@ use base::SystemClock;
 use journal::{Disk, DiskLock, File, JournalError, LockError, SimDisk};
 use parking_lot::{Condvar, Mutex};
 
+use super::client::Client;
 use super::five::Connect;
 use super::{Running, until};
 use crate::config::MqttConfig;
@@ -143,15 +144,7 @@ async fn condensing_waits_while_the_journal_is_busy() {
     let disk = Arc::new(HeldDisk::new());
     let server = open(&disk);
     disk.hold(true);
-    let large = "x".repeat(60_000);
-    for change in [Change::RetainedCleared(&large), Change::Mark] {
-        let refused = loop {
-            if let Err(error) = server.core.store.put_again(&[change]) {
-                break error;
-            }
-        };
-        assert!(matches!(refused, JournalError::Busy), "{refused}");
-    }
+    make_busy(&server);
     {
         let condensing = server.condense();
         tokio::pin!(condensing);
@@ -164,6 +157,39 @@ async fn condensing_waits_while_the_journal_is_busy() {
         condensing.await.unwrap();
     }
     server.close().await;
+}
+
+/// Fills the journal, which the disk gives no room, until it is busy.
+fn make_busy(server: &Server) {
+    let large = "x".repeat(60_000);
+    for change in [Change::RetainedCleared(&large), Change::Mark] {
+        let refused = loop {
+            if let Err(error) = server.core.store.put_again(&[change]) {
+                break error;
+            }
+        };
+        assert!(matches!(refused, JournalError::Busy), "{refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_client_with_a_session_to_keep_waits_while_the_journal_is_busy() {
+    let disk = Arc::new(HeldDisk::new());
+    let dir = Arc::new(tempfile::tempdir().unwrap());
+    let running = Running::of(dir, open(&disk)).await;
+    disk.hold(true);
+    make_busy(&running.server);
+    let mut keeper = Client::open(running.port).await;
+    keeper.send(&Connect::kept("keeper", 600).bytes()).await;
+    // Who has nothing to keep is let in meanwhile.
+    let passing = Connect::new("passing").go(running.port).await;
+    let mut one = [0];
+    let early = tokio::time::timeout(Duration::from_millis(100), keeper.stream.peek(&mut one));
+    assert!(early.await.is_err(), "answered before its session is kept");
+    disk.hold(false);
+    assert_eq!(keeper.connack().await.reason, 0);
+    drop(passing);
+    running.stop().await;
 }
 
 #[tokio::test]

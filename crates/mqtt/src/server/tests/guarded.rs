@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use access::{
     Access, Acl, EVERY_HOST, Operation, PasswordForm, PatternType, Permission, Principal,
-    ResourceType,
+    ResourceType, Token, UserChange,
 };
-use base::SystemClock;
+use base::{Clock, SystemClock};
 use tempfile::TempDir;
 
 use super::client::{Client, packet, publish, subscribe};
@@ -97,12 +97,17 @@ impl House {
         }
     }
 
+    fn remove(&self, user: &str) {
+        let removed = UserChange::Remove(user.to_owned(), None);
+        self.access.alter_users(&[removed]).unwrap();
+    }
+
     fn queued(&self, id: &str) -> u64 {
         let clients = self.running.server.clients();
         clients.iter().find(|of| of.client_id == id).unwrap().queued
     }
 
-    fn allow(&self, user: &str, operation: Operation, name: &str) {
+    pub(super) fn allow(&self, user: &str, operation: Operation, name: &str) {
         self.acl(Permission::Allow, user, operation, name);
     }
 
@@ -368,5 +373,67 @@ async fn a_will_is_judged_again_when_it_is_published() {
     .await;
     bob.expect_nothing().await;
     assert_eq!(house.running.server.stats().retained, 1);
+    house.running.stop().await;
+}
+
+/// Sets a user's password, in all forms.
+fn set_password(house: &House, user: &str, password: &str) {
+    let changes = PasswordForm::changes(&[], user, password, 4_096).unwrap();
+    house.access.alter_users(&changes).unwrap();
+}
+
+#[tokio::test]
+async fn who_is_taken_back_what_they_showed_is_cut_off_and_nobody_else() {
+    let house = house(LOGINS).await;
+    let port = house.running.port;
+    let token = |user: &str| {
+        let (token, text) = Token::issue(user, "", SystemClock.now(), None).unwrap();
+        let id = token.id.clone();
+        house.access.add_token(token).unwrap();
+        (id, text)
+    };
+    let by = |id: &str, user: &str, password: &str| Connect::new(id).password(Some(user), password);
+    let (first, shown) = token("ann");
+    let (_, others) = token("ann");
+    let mut by_first = by("1", "ann", &shown).go(port).await;
+    let mut by_other = by("2", "ann", &others).go(port).await;
+    let mut by_password = by("3", "ann", "pencil").go(port).await;
+    let mut carl = by("4", "carl", "pencil").go(port).await;
+    house.access.remove_token(&first).unwrap();
+    by_first.told_to_go(0x87).await;
+    assert_eq!(by("1", "ann", &shown).told(port).await.1.reason, 0x86);
+    // A new password does not concern who came by a token.
+    set_password(&house, "ann", "chalk");
+    by_password.told_to_go(0x87).await;
+    assert_eq!(by_other.publish5("t", "x", &[]).await, 0);
+    // Rights that are given to somebody, and logins, change nothing.
+    let mut again = by("3", "ann", "chalk").go(port).await;
+    house.allow("bob", Operation::Write, "t");
+    // Who is removed goes, however they came.
+    house.remove("ann");
+    by_other.told_to_go(0x87).await;
+    again.told_to_go(0x87).await;
+    assert_eq!(carl.publish5("t", "x", &[]).await, 0);
+    house.running.stop().await;
+}
+
+#[tokio::test]
+async fn the_hash_that_a_first_login_adds_cuts_nobody_off() {
+    let house = house(LOGINS).await;
+    let port = house.running.port;
+    // As an older version kept a user: keys for SCRAM alone.
+    let forms = [PasswordForm::ScramSha256, PasswordForm::ScramSha512];
+    let changes = PasswordForm::changes(&forms, "eve", "pencil", 4_096).unwrap();
+    house.access.alter_users(&changes).unwrap();
+    let eve = |id: &str| Connect::new(id).password(Some("eve"), "pencil");
+    let mut first = eve("1").go(port).await;
+    assert!(house.access.snapshot().password_hash("eve").is_some());
+    let mut second = eve("2").go(port).await;
+    for client in [&mut first, &mut second] {
+        assert_eq!(client.publish5("t", "x", &[]).await, 0);
+    }
+    set_password(&house, "eve", "chalk");
+    first.told_to_go(0x87).await;
+    second.told_to_go(0x87).await;
     house.running.stop().await;
 }

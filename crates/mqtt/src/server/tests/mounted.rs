@@ -1,5 +1,7 @@
 //! Clients of tenants whose topics lie below their tenants' names, over sockets.
 
+use access::Operation;
+
 use super::client::Client;
 use super::five::{Connect, publish, text, two};
 use super::guarded::{House, house};
@@ -183,26 +185,99 @@ async fn sessions_outlive_links_and_restarts_also_of_another_setting() {
     }
     keeper.expect_nothing().await;
     keeper.leave().await;
-    // Without mount points the same session has the names as they are inside.
+    // Without mount points her session is another one, and each finds its own.
     let house = house.restart(r#"{"security": {"logins": true}}"#).await;
-    publish(&house, "ann", &["x/4", "acme/x/5"]).await;
-    let mut keeper = kept(600).go(house.running.port).await;
-    let got = keeper.got().await;
-    assert_eq!(got.topic, "acme/x/5");
-    keeper.ack(0x40, got.id).await;
+    publish(&house, "ann", &["acme/x/5"]).await;
+    let (mut keeper, told) = kept(600).told(house.running.port).await;
+    assert!(!told.present);
     assert_eq!(keeper.subscribe5(&[], &[("x/#", 1)]).await, [1]);
     keeper.leave().await;
     publish(&house, "ann", &["x/6"]).await;
-    // And what waited by a name that is none of the tenant's stays away.
     let house = house.restart(MOUNTED).await;
-    publish(&house, "ann", &["x/7"]).await;
-    publish(&house, "carl", &["x/8"]).await;
-    let mut keeper = kept(600).go(house.running.port).await;
+    publish(&house, "carl", &["x/7"]).await;
+    let (mut keeper, told) = kept(600).told(house.running.port).await;
+    assert!(told.present);
     let got = keeper.got().await;
-    assert_eq!(got.topic, "x/7");
+    assert_eq!(got.topic, "x/5");
     keeper.ack(0x40, got.id).await;
     keeper.expect_nothing().await;
     house.running.stop().await;
 }
 
+#[tokio::test]
+async fn client_ids_are_each_tenants_own() {
+    let house = mounted().await;
+    let mut clients = Vec::new();
+    for user in ["ann", "bob", "carl"] {
+        let kept = Connect::kept("dev", 600).password(Some(user), "pencil");
+        let mut client = kept.go(house.running.port).await;
+        assert_eq!(client.subscribe5(&[], &[("down", 1)]).await, [1]);
+        clients.push(client);
+    }
+    let named = || {
+        let clients = house.running.server.clients().into_iter();
+        clients.map(|of| of.client_id).collect::<Vec<_>>()
+    };
+    assert_eq!(named(), ["acme/dev", "beta/dev", "dev"]);
+    // None of them was cut off, and what is for one goes to no other.
+    let topics = [("ann", "down"), ("bob", "down"), ("carl", "down")];
+    for (client, (user, topic)) in clients.iter_mut().zip(topics) {
+        let mut from = enter(&house, "from", user).await;
+        assert_eq!(from.publish5(topic, user, &[]).await, 0);
+        expect(client, topic, user).await;
+    }
+    // Who has no mount point and means her session is refused, as another user is.
+    let inside = Connect::new("acme/dev").password(Some("carl"), "pencil");
+    assert_eq!(inside.told(house.running.port).await.1.reason, 0x85);
+    // Her own second client takes over the first, as everywhere.
+    let mut again = enter(&house, "dev", "ann").await;
+    clients[0].told_to_go(0x8e).await;
+    clients[1].expect_nothing().await;
+    // And by the name inside an operator sends one away.
+    let sent = house.running.server.disconnect("acme/dev", false);
+    assert_eq!(sent.unwrap(), Some(true));
+    again.told_to_go(0x98).await;
+    // An id that is given is given as the client is to write it.
+    let (client, told) = Connect::new("")
+        .password(Some("ann"), "pencil")
+        .told(house.running.port)
+        .await;
+    let assigned = told.properties().text(18).unwrap().to_owned();
+    assert!(!assigned.contains('/'), "{assigned}");
+    assert!(named().contains(&format!("acme/{assigned}")));
+    drop(client);
+    house.running.stop().await;
+}
+
+#[tokio::test]
+async fn a_client_id_in_an_acl_is_as_its_client_writes_it_also_while_it_is_away() {
+    let house = house(JUDGED).await;
+    house.keep_tenants();
+    house.allow("ann", Operation::Read, "acme/own/%c");
+    house.allow("ann", Operation::Write, "acme/say/%c");
+    house.allow("carl", Operation::Write, "#");
+    let kept = || Connect::kept("dev", 600).password(Some("ann"), "pencil");
+    let mut dev = kept().go(house.running.port).await;
+    assert_eq!(dev.subscribe5(&[], &[("own/dev", 1)]).await, [1]);
+    for (topic, reason) in [("say/dev", 0), ("say/other", 0x87)] {
+        assert_eq!(dev.publish5(topic, "", &[]).await, reason, "{topic}");
+    }
+    dev.leave().await;
+    let mut carl = enter(&house, "c", "carl").await;
+    assert_eq!(carl.publish5("acme/own/dev", "2", &[]).await, 0);
+    let house = house.restart(JUDGED).await;
+    let mut carl = enter(&house, "c", "carl").await;
+    assert_eq!(carl.publish5("acme/own/dev", "3", &[]).await, 0);
+    let mut dev = kept().go(house.running.port).await;
+    for payload in ["2", "3"] {
+        let got = dev.got().await;
+        assert_eq!((&*got.topic, &*got.payload), ("own/dev", payload));
+        dev.ack(0x40, got.id).await;
+    }
+    house.running.stop().await;
+}
+
 const MOUNTED: &str = r#"{"security": {"logins": true}, "tenants": {"mount": true}}"#;
+/// As well with ACLs.
+const JUDGED: &str =
+    r#"{"security": {"logins": true, "authorization": "acl"}, "tenants": {"mount": true}}"#;
