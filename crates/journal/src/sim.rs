@@ -100,6 +100,11 @@ impl SimDisk {
         self.world.lock().operations
     }
 
+    /// Syncs of files so far, those that failed included.
+    pub fn syncs(&self) -> u64 {
+        self.world.lock().syncs
+    }
+
     /// Flips bits of a byte that is safely on the disk: bit rot. False when there is none.
     pub fn flip(&self, path: &Path, offset: u64, mask: u8) -> bool {
         let mut world = self.world.lock();
@@ -314,6 +319,7 @@ impl SimFile {
     /// Makes durable what was written to the sectors of a range, and the length.
     fn sync_range(&self, range: Range<usize>) -> io::Result<()> {
         let mut world = self.world.lock();
+        world.syncs += 1;
         let change = world.change(Some(self.life));
         if matches!(change, Ok(true)) {
             return world.end_change(true);

@@ -14,6 +14,8 @@ use base::HumanDuration;
 use crate::config::StreamsConfig;
 use crate::error::StreamsError;
 use crate::group_config::GROUP_SETTINGS;
+use crate::groups::{ASSIGNORS, GroupsConfig};
+use crate::limits::OFFSET_METADATA_BYTES_MAX;
 use crate::topic::TopicName;
 use crate::topic_config::{ConfigChange, SETTINGS, ValueKind};
 
@@ -135,93 +137,229 @@ pub(crate) struct NodeSetting {
     pub doc: &'static str,
 }
 
-/// The node's settings, by name: those behind the topics', and a few that only it has.
+/// The node's settings, by name: those behind the topics' and the groups', and what only it has.
 pub(crate) fn node_settings(config: &StreamsConfig) -> Vec<NodeSetting> {
-    let own = |name, value: String, kind, doc| NodeSetting {
-        name,
-        value,
-        is_configured: true,
-        kind,
-        doc,
-    };
     let behind = SETTINGS.iter().filter_map(|setting| {
-        let value = setting.default(config, None);
         Some(NodeSetting {
+            name: setting.node_name?,
+            value: setting.default(config, None),
             is_configured: setting.is_configured(),
-            ..own(setting.node_name?, value, setting.kind, setting.doc)
+            kind: setting.kind,
+            doc: setting.doc,
         })
     });
-    let mut settings: Vec<NodeSetting> = behind.collect();
-    let of_groups = GROUP_SETTINGS.iter().map(|setting| {
-        let value = setting.default_ms(&config.groups).to_string();
-        own(setting.node_name, value, ValueKind::Int, setting.doc)
+    let of_groups = GROUP_SETTINGS.iter().map(|setting| NodeSetting {
+        name: setting.node_name,
+        value: setting.default(&config.groups),
+        is_configured: setting.is_configured(),
+        kind: setting.kind(),
+        doc: setting.doc,
     });
-    settings.extend(of_groups);
-    let ms = |time: HumanDuration| time.0.as_millis().to_string();
-    settings.extend([
-        own(
-            "auto.create.topics.enable",
-            config.auto_create_topics.to_string(),
-            ValueKind::Boolean,
-            "Whether plain topics are created when first asked for.",
-        ),
-        own(
-            "default.replication.factor",
-            "1".to_owned(),
-            ValueKind::Int,
-            "One node keeps one replica.",
-        ),
-        own(
-            "group.consumer.max.heartbeat.interval.ms",
-            ms(config.groups.consumer_heartbeat_interval_max),
-            ValueKind::Int,
-            "The longest interval between heartbeats that may be set for a group.",
-        ),
-        own(
-            "group.consumer.max.session.timeout.ms",
-            ms(config.groups.consumer_session_timeout_max),
-            ValueKind::Int,
-            "The longest session time-out that may be set for a group.",
-        ),
-        own(
-            "group.consumer.min.heartbeat.interval.ms",
-            ms(config.groups.consumer_heartbeat_interval_min),
-            ValueKind::Int,
-            "The shortest interval between heartbeats that may be set for a group.",
-        ),
-        own(
-            "group.consumer.min.session.timeout.ms",
-            ms(config.groups.consumer_session_timeout_min),
-            ValueKind::Int,
-            "The shortest session time-out that may be set for a group.",
-        ),
-        own(
-            "max.connections",
-            config.connections_max.to_string(),
-            ValueKind::Int,
-            "Most connections of each listener.",
-        ),
-        own(
-            "node.id",
-            config.node_id.to_string(),
-            ValueKind::Int,
-            "This node's id.",
-        ),
-        own(
-            "num.partitions",
-            config.default_partitions.to_string(),
-            ValueKind::Int,
-            "Partitions of a plain topic when none are asked for.",
-        ),
-        own(
-            "transaction.max.timeout.ms",
-            ms(config.transaction_timeout_max),
-            ValueKind::Int,
-            "The longest time-out that a transaction may ask for.",
-        ),
-    ]);
+    let own = |is_configured| {
+        move |(name, value, kind, doc)| NodeSetting {
+            name,
+            value,
+            is_configured,
+            kind,
+            doc,
+        }
+    };
+    let mut settings: Vec<NodeSetting> = behind.chain(of_groups).collect();
+    settings.extend(own_settings(config).into_iter().map(own(true)));
+    settings.extend(bounds_of_groups(&config.groups).into_iter().map(own(true)));
+    settings.extend(fixed_settings().into_iter().map(own(false)));
     settings.sort_by_key(|setting| setting.name);
     settings
+}
+
+/// A setting's name, value, kind and meaning.
+type Told = (&'static str, String, ValueKind, &'static str);
+
+/// What the configuration file says of the node alone.
+fn own_settings(config: &StreamsConfig) -> Vec<Told> {
+    use ValueKind::{Boolean, Int};
+    let offsets_minutes = for_ever(config.groups.offsets_retention, 60_000);
+    vec![
+        (
+            "auto.create.topics.enable",
+            config.auto_create_topics.to_string(),
+            Boolean,
+            "Whether plain topics are created when first asked for.",
+        ),
+        (
+            "broker.id",
+            config.node_id.to_string(),
+            Int,
+            "This node's id.",
+        ),
+        (
+            "max.connections",
+            config.connections_max.to_string(),
+            Int,
+            "Most connections of each listener.",
+        ),
+        (
+            "node.id",
+            config.node_id.to_string(),
+            Int,
+            "This node's id.",
+        ),
+        (
+            "num.partitions",
+            config.default_partitions.to_string(),
+            Int,
+            "Partitions of a plain topic when none are asked for.",
+        ),
+        (
+            "offsets.retention.minutes",
+            offsets_minutes,
+            Int,
+            "How long the offsets of a group are kept after its last member left.",
+        ),
+        (
+            "producer.id.expiration.ms",
+            for_ever(config.producer_id_expiration, 1),
+            Int,
+            "How long a producer is remembered that writes nothing.",
+        ),
+        (
+            "transaction.max.timeout.ms",
+            ms(config.transaction_timeout_max),
+            Int,
+            "The longest time-out that a transaction may ask for.",
+        ),
+        (
+            "transactional.id.expiration.ms",
+            for_ever(config.transactional_id_expiration, 1),
+            Int,
+            "How long a transactional id is kept that nobody uses.",
+        ),
+    ]
+}
+
+/// What the configuration file lets groups and their members ask for.
+fn bounds_of_groups(groups: &GroupsConfig) -> Vec<Told> {
+    use ValueKind::Int;
+    vec![
+        (
+            "group.consumer.max.assignment.interval.ms",
+            ms(groups.consumer_assignment_interval_max),
+            Int,
+            "The longest interval between two assignments that may be set for a group.",
+        ),
+        (
+            "group.consumer.max.heartbeat.interval.ms",
+            ms(groups.consumer_heartbeat_interval_max),
+            Int,
+            "The longest interval between heartbeats that may be set for a group.",
+        ),
+        (
+            "group.consumer.max.session.timeout.ms",
+            ms(groups.consumer_session_timeout_max),
+            Int,
+            "The longest session time-out that may be set for a group.",
+        ),
+        (
+            "group.consumer.max.size",
+            groups.members_max.to_string(),
+            Int,
+            "Most members of a group of the newer protocol.",
+        ),
+        (
+            "group.consumer.min.assignment.interval.ms",
+            ms(groups.consumer_assignment_interval_min),
+            Int,
+            "The shortest interval between two assignments that may be set for a group.",
+        ),
+        (
+            "group.consumer.min.heartbeat.interval.ms",
+            ms(groups.consumer_heartbeat_interval_min),
+            Int,
+            "The shortest interval between heartbeats that may be set for a group.",
+        ),
+        (
+            "group.consumer.min.session.timeout.ms",
+            ms(groups.consumer_session_timeout_min),
+            Int,
+            "The shortest session time-out that may be set for a group.",
+        ),
+        (
+            "group.initial.rebalance.delay.ms",
+            ms(groups.initial_rebalance_delay),
+            Int,
+            "How long a group that was empty waits for more members.",
+        ),
+        (
+            "group.max.session.timeout.ms",
+            ms(groups.session_timeout_max),
+            Int,
+            "The longest session time-out that a classic member may ask for.",
+        ),
+        (
+            "group.max.size",
+            groups.members_max.to_string(),
+            Int,
+            "Most members of a classic group.",
+        ),
+        (
+            "group.min.session.timeout.ms",
+            ms(groups.session_timeout_min),
+            Int,
+            "The shortest session time-out that a classic member may ask for.",
+        ),
+    ]
+}
+
+/// What holds whatever the configuration file says.
+fn fixed_settings() -> Vec<Told> {
+    use ValueKind::{Boolean, Int, List, String};
+    vec![
+        (
+            "default.replication.factor",
+            "1".to_owned(),
+            Int,
+            "One node keeps one replica.",
+        ),
+        (
+            "delete.topic.enable",
+            "true".to_owned(),
+            Boolean,
+            "Topics may be deleted.",
+        ),
+        (
+            "group.consumer.assignors",
+            ASSIGNORS.join(","),
+            List,
+            "How partitions are shared by the newer protocol, the default first.",
+        ),
+        (
+            "group.consumer.migration.policy",
+            "bidirectional".to_owned(),
+            String,
+            "Groups move between the protocols in either direction.",
+        ),
+        (
+            "offset.metadata.max.bytes",
+            OFFSET_METADATA_BYTES_MAX.to_string(),
+            Int,
+            "Longest text with a committed offset.",
+        ),
+    ]
+}
+
+fn ms(time: HumanDuration) -> String {
+    time.0.as_millis().to_string()
+}
+
+/// A time in units of so many ms; for ever, which is zero here, is the most that Kafka's kind of
+/// number holds.
+fn for_ever(time: HumanDuration, unit_ms: u128) -> String {
+    let most = i32::MAX.unsigned_abs().into();
+    match time.0.as_millis() / unit_ms {
+        _ if time.0.is_zero() => most,
+        units => units.clamp(1, most),
+    }
+    .to_string()
 }
 
 /// The operations that a topic knows.

@@ -574,9 +574,10 @@ pub struct GroupMember {
 pub struct GroupDetail {
     /// Its name.
     pub group: String,
-    /// Which protocol its members speak: `Classic` or `Consumer` (KIP-848).
+    /// Which protocol its members speak: `Classic` or `Consumer` (KIP-848); `Unknown` of a group that
+    /// is none yet, and only has settings.
     pub kind: String,
-    /// Kafka's word for its state, such as `Stable` or `Empty`.
+    /// Kafka's word for its state, such as `Stable` or `Empty`; `Dead` of one that only has settings.
     pub state: String,
     /// Kafka's word for its kind of protocol, `consumer` for consumers; empty when nobody joined.
     pub protocol_type: String,

@@ -2,21 +2,24 @@
 //!
 //! A group keeps only what was set for it; for the rest, the node's settings hold. They concern members
 //! of the newer protocol (KIP-848): those of the classic one bring their own time-outs. What was set
-//! stays when the group goes, as in Kafka.
+//! stays when the group goes, as in Kafka. What would only tell Kafka by which thread it is to share
+//! partitions is taken and has no effect. There are no share and streams groups, and so no settings
+//! of them: they are refused, since nobody would follow them.
 //!
 //! The node bounds what may be set, and its own values may always be. Where it has come to other
 //! bounds since, the nearest value holds that lies within them.
 
 use std::collections::BTreeMap;
+use std::fmt;
 use std::time::Duration;
 
 use base::HumanDuration;
 
 use crate::event_store::HeldSetting;
 use crate::groups::GroupsConfig;
-use crate::topic_config::{ConfigChange, ConfigError};
+use crate::topic_config::{ConfigChange, ConfigError, ValueKind};
 
-/// A setting of groups, in whole milliseconds.
+/// A setting of groups.
 pub(crate) struct GroupSetting {
     /// Its name, Kafka's.
     pub(crate) name: &'static str,
@@ -24,14 +27,41 @@ pub(crate) struct GroupSetting {
     pub(crate) node_name: &'static str,
     /// What it does, in a sentence.
     pub(crate) doc: &'static str,
-    place: fn(&mut GroupsConfig) -> &mut HumanDuration,
-    bounds: fn(&GroupsConfig) -> [HumanDuration; 2],
+    holds: Holds,
 }
 
-/// What was set for a group, in ms by the names of the table.
+/// What a setting says.
+enum Holds {
+    /// A time, in whole milliseconds: where it stands in the node's configuration, and the least and
+    /// the most that the node lets groups have.
+    Time {
+        place: fn(&mut GroupsConfig) -> &mut HumanDuration,
+        bounds: fn(&GroupsConfig) -> [HumanDuration; 2],
+    },
+    /// True or false, without effect here; true unless it is set.
+    Nothing,
+}
+
+/// What was set for a group, by the names of the table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct GroupConfig {
-    set: BTreeMap<&'static str, u32>,
+    set: BTreeMap<&'static str, Value>,
+}
+
+/// A value of a setting.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Value {
+    Ms(u32),
+    Flag(bool),
+}
+
+impl fmt::Display for Value {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Value::Ms(ms) => ms.fmt(f),
+            Value::Flag(flag) => flag.fmt(f),
+        }
+    }
 }
 
 impl GroupSetting {
@@ -44,19 +74,55 @@ impl GroupSetting {
     }
 
     /// What holds where nothing is set.
-    pub(crate) fn default_ms(&self, node: &GroupsConfig) -> u128 {
-        self.of(node).as_millis()
+    pub(crate) fn default(&self, node: &GroupsConfig) -> String {
+        match self.holds {
+            Holds::Time { place, .. } => place(&mut node.clone()).0.as_millis().to_string(),
+            Holds::Nothing => Value::Flag(true).to_string(),
+        }
     }
 
-    fn of(&self, config: &GroupsConfig) -> Duration {
-        (self.place)(&mut config.clone()).0
+    /// Whether the node's configuration says what holds where nothing is set.
+    pub(crate) fn is_configured(&self) -> bool {
+        matches!(self.holds, Holds::Time { .. })
     }
 
-    /// The least and the most that may be set.
-    fn bounds(&self, node: &GroupsConfig) -> [Duration; 2] {
-        let ([least, most], own) = ((self.bounds)(node), self.of(node));
-        [least.0.min(own), most.0.max(own)]
+    /// Its kind of value.
+    pub(crate) fn kind(&self) -> ValueKind {
+        match self.holds {
+            Holds::Time { .. } => ValueKind::Int,
+            Holds::Nothing => ValueKind::Boolean,
+        }
     }
+
+    /// What a text means, whatever the node bounds it to.
+    fn value(&self, text: &str) -> Result<Value, ConfigError> {
+        let text = text.trim();
+        let (value, wanted) = match self.holds {
+            Holds::Time { .. } => {
+                let ms = text.parse::<u32>().ok().filter(|ms| *ms <= MS_MAX);
+                (ms.map(Value::Ms), format!("a whole number to {MS_MAX}"))
+            }
+            Holds::Nothing => {
+                let flag = text.to_ascii_lowercase().parse().ok();
+                (flag.map(Value::Flag), "true or false".to_owned())
+            }
+        };
+        value.ok_or_else(|| ConfigError::Value {
+            name: self.name,
+            value: text.to_owned(),
+            wanted,
+        })
+    }
+}
+
+/// The least and the most that may be set of a time, the node's own always.
+fn bounds_of(
+    place: fn(&mut GroupsConfig) -> &mut HumanDuration,
+    bounds: fn(&GroupsConfig) -> [HumanDuration; 2],
+    node: &GroupsConfig,
+) -> [Duration; 2] {
+    let ([least, most], own) = (bounds(node), place(&mut node.clone()).0);
+    [least.0.min(own), most.0.max(own)]
 }
 
 impl GroupConfig {
@@ -89,8 +155,11 @@ impl GroupConfig {
     /// Whether the node lets groups have these settings.
     pub(crate) fn check(&self, node: &GroupsConfig) -> Result<(), ConfigError> {
         for setting in GROUP_SETTINGS {
-            let Some(ms) = self.ms(setting) else { continue };
-            let [least, most] = setting.bounds(node);
+            let (Holds::Time { place, bounds }, Some(ms)) = (&setting.holds, self.ms(setting))
+            else {
+                continue;
+            };
+            let [least, most] = bounds_of(*place, *bounds, node);
             if !(least..=most).contains(&Duration::from_millis(ms.into())) {
                 let (least, most) = (least.as_millis(), most.as_millis());
                 return Err(ConfigError::Value {
@@ -113,9 +182,11 @@ impl GroupConfig {
     pub(crate) fn held(&self, node: &GroupsConfig) -> GroupsConfig {
         let mut held = self.put_into(node);
         for setting in GROUP_SETTINGS {
-            let [least, most] = setting.bounds(node);
-            let value = (setting.place)(&mut held);
-            value.0 = value.0.clamp(least, most);
+            if let Holds::Time { place, bounds } = setting.holds {
+                let [least, most] = bounds_of(place, bounds, node);
+                let value = place(&mut held);
+                value.0 = value.0.clamp(least, most);
+            }
         }
         // What contradicts what the node has come to since would put members out for ever.
         match self.is_sane(&held) {
@@ -127,12 +198,10 @@ impl GroupConfig {
     /// All settings as they hold, by name.
     pub(crate) fn told(&self, node: &GroupsConfig) -> Vec<HeldSetting> {
         let told = GROUP_SETTINGS.iter().map(|setting| {
-            let set = self.ms(setting);
+            let set = self.set.get(setting.name);
             HeldSetting {
                 name: setting.name,
-                value: set
-                    .map_or_else(|| setting.default_ms(node), u128::from)
-                    .to_string(),
+                value: set.map_or_else(|| setting.default(node), Value::to_string),
                 is_set: set.is_some(),
             }
         });
@@ -141,7 +210,8 @@ impl GroupConfig {
 
     /// All that was set, by name.
     pub(crate) fn all(&self) -> impl ExactSizeIterator<Item = (&'static str, String)> {
-        self.set.iter().map(|(name, ms)| (*name, ms.to_string()))
+        let set = self.set.iter();
+        set.map(|(name, value)| (*name, value.to_string()))
     }
 
     pub(crate) fn is_empty(&self) -> bool {
@@ -149,19 +219,14 @@ impl GroupConfig {
     }
 
     fn ms(&self, setting: &GroupSetting) -> Option<u32> {
-        self.set.get(setting.name).copied()
+        match self.set.get(setting.name) {
+            Some(Value::Ms(ms)) => Some(*ms),
+            _ => None,
+        }
     }
 
     fn put(&mut self, setting: &'static GroupSetting, value: &str) -> Result<(), ConfigError> {
-        let value = value.trim();
-        let ms = value.parse::<u32>().ok();
-        let ms = ms.filter(|ms| (1..=MS_MAX).contains(ms));
-        let ms = ms.ok_or_else(|| ConfigError::Value {
-            name: setting.name,
-            value: value.to_owned(),
-            wanted: format!("a whole number from 1 to {MS_MAX}"),
-        })?;
-        self.set.insert(setting.name, ms);
+        self.set.insert(setting.name, setting.value(value)?);
         Ok(())
     }
 
@@ -169,8 +234,8 @@ impl GroupConfig {
     fn put_into(&self, node: &GroupsConfig) -> GroupsConfig {
         let mut with = node.clone();
         for setting in GROUP_SETTINGS {
-            if let Some(ms) = self.ms(setting) {
-                (setting.place)(&mut with).0 = Duration::from_millis(ms.into());
+            if let (Holds::Time { place, .. }, Some(ms)) = (&setting.holds, self.ms(setting)) {
+                place(&mut with).0 = Duration::from_millis(ms.into());
             }
         }
         with
@@ -185,31 +250,57 @@ impl GroupConfig {
 /// Every setting of groups, in the order of their names.
 pub(crate) const GROUP_SETTINGS: &[GroupSetting] = &[
     GroupSetting {
+        name: ASSIGNMENT_INTERVAL,
+        node_name: "group.consumer.assignment.interval.ms",
+        doc: "How long after a group's partitions were shared they are shared anew at the soonest, in ms.",
+        holds: Holds::Time {
+            place: |config| &mut config.consumer_assignment_interval,
+            bounds: |node| {
+                [
+                    node.consumer_assignment_interval_min,
+                    node.consumer_assignment_interval_max,
+                ]
+            },
+        },
+    },
+    GroupSetting {
+        name: ASSIGNOR_OFFLOAD,
+        node_name: "group.consumer.assignor.offload.enable",
+        doc: "No effect: partitions are shared by whoever asks for them.",
+        holds: Holds::Nothing,
+    },
+    GroupSetting {
         name: HEARTBEAT_INTERVAL,
         node_name: "group.consumer.heartbeat.interval.ms",
         doc: "How often members of the newer protocol are told to call, in ms.",
-        place: |config| &mut config.consumer_heartbeat_interval,
-        bounds: |node| {
-            [
-                node.consumer_heartbeat_interval_min,
-                node.consumer_heartbeat_interval_max,
-            ]
+        holds: Holds::Time {
+            place: |config| &mut config.consumer_heartbeat_interval,
+            bounds: |node| {
+                [
+                    node.consumer_heartbeat_interval_min,
+                    node.consumer_heartbeat_interval_max,
+                ]
+            },
         },
     },
     GroupSetting {
         name: SESSION_TIMEOUT,
         node_name: "group.consumer.session.timeout.ms",
         doc: "The silence after which a member of the newer protocol counts as gone, in ms.",
-        place: |config| &mut config.consumer_session_timeout,
-        bounds: |node| {
-            [
-                node.consumer_session_timeout_min,
-                node.consumer_session_timeout_max,
-            ]
+        holds: Holds::Time {
+            place: |config| &mut config.consumer_session_timeout,
+            bounds: |node| {
+                [
+                    node.consumer_session_timeout_min,
+                    node.consumer_session_timeout_max,
+                ]
+            },
         },
     },
 ];
 
+const ASSIGNMENT_INTERVAL: &str = "consumer.assignment.interval.ms";
+const ASSIGNOR_OFFLOAD: &str = "consumer.assignor.offload.enable";
 const HEARTBEAT_INTERVAL: &str = "consumer.heartbeat.interval.ms";
 const SESSION_TIMEOUT: &str = "consumer.session.timeout.ms";
 
@@ -237,6 +328,9 @@ mod tests {
             (HEARTBEAT_INTERVAL, "5000"),
             (HEARTBEAT_INTERVAL, " 15000"),
             (SESSION_TIMEOUT, "60000"),
+            (ASSIGNMENT_INTERVAL, "0"),
+            (ASSIGNMENT_INTERVAL, "15000"),
+            (ASSIGNOR_OFFLOAD, "FALSE"),
         ] {
             assert_eq!(check(&[(name, value)], &node), Ok(()));
         }
@@ -248,6 +342,9 @@ mod tests {
             (SESSION_TIMEOUT, "0"),
             (SESSION_TIMEOUT, "2147483648"),
             (SESSION_TIMEOUT, "long"),
+            (ASSIGNMENT_INTERVAL, "15001"),
+            (ASSIGNMENT_INTERVAL, "-1"),
+            (ASSIGNOR_OFFLOAD, "1"),
         ] {
             let refused = check(&[(name, value)], &node).unwrap_err();
             assert!(refused.starts_with(name), "{refused}");
@@ -301,7 +398,7 @@ mod tests {
         assert!(GROUP_SETTINGS.is_sorted_by_key(|setting| setting.name));
         let node = GroupsConfig::default();
         for setting in GROUP_SETTINGS {
-            let default = setting.default_ms(&node).to_string();
+            let default = setting.default(&node);
             assert_eq!(check(&[(setting.name, &default)], &node), Ok(()));
             assert!(!setting.doc.is_empty());
         }

@@ -25,9 +25,12 @@ impl Streams {
         let standing = self.group_standing(group);
         let kind = live.as_ref().map(|live| live.kind);
         let kind = kind.or(standing.as_ref().map(|standing| standing.kind));
+        // Who only has offsets may be joined by either kind, and is told as the older one.
+        let kind = kind.or((state == GroupState::Empty).then_some(GroupKind::Classic));
         let mut detail = GroupDetail {
             group: group.to_owned(),
-            kind: kind.unwrap_or(GroupKind::Classic).name().to_owned(),
+            // Kafka's word for a group that never was.
+            kind: kind.map_or("Unknown", GroupKind::name).to_owned(),
             state: state.name().to_owned(),
             protocol_type: standing.map_or_else(String::new, |standing| standing.protocol_type),
             assignor: String::new(),

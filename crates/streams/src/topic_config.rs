@@ -305,6 +305,9 @@ mod tests {
         assert_eq!(packed.compression, Compression::Zstd);
         let both = settings(&[("cleanup.policy", "compact, delete")], "t");
         assert!(both.is_deleting && both.is_compacting);
+        let neither = settings(&[("cleanup.policy", "")], "t");
+        assert!(!neither.is_deleting && !neither.is_compacting);
+        assert_eq!(neither.deletion_age(), None);
     }
 
     #[test]
@@ -345,6 +348,9 @@ mod tests {
         assert_eq!(both.value("cleanup.policy"), Some("delete,compact"));
         let one = change(both, ConfigChange::Subtract(name(), "delete".into())).unwrap();
         assert_eq!(one.value("cleanup.policy"), Some("compact"));
+        let last = ConfigChange::Subtract(name(), "compact".into());
+        let neither = change(one.clone(), last).unwrap();
+        assert_eq!(neither.value("cleanup.policy"), Some(""));
         let none = change(one.clone(), ConfigChange::Unset(name())).unwrap();
         assert_eq!(none, TopicConfig::default());
         let unknown = change(one.clone(), ConfigChange::Unset("no.such".into()));

@@ -13,6 +13,7 @@ use super::form::{Object, Place, Related, json};
 use super::partitions::partition_place;
 use super::refusal::{OrNothing, Refusal};
 use crate::answer::Segments;
+use crate::error::RestError;
 use crate::groups::{Share, detail_of, shares, topics_of};
 
 #[derive(Deserialize)]
@@ -189,6 +190,9 @@ impl Found {
     async fn group(here: &Here, group: &str) -> Result<Found, Refusal> {
         let store = &*here.shared.store;
         let detail = detail_of(store, group).await?;
+        if detail.state == NEVER_WAS {
+            return Err(RestError::GroupNotFound(group.to_owned()).into());
+        }
         Ok(Found {
             topics: topics_of(store, &detail).await?,
             place: group_place(&here.place, group),
@@ -371,3 +375,6 @@ fn snake_upper(state: &str) -> String {
     }
     out
 }
+
+/// The state of what has settings and is no group yet.
+const NEVER_WAS: &str = "Dead";

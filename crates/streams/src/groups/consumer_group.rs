@@ -1,7 +1,8 @@
 //! One group of the newer protocol (KIP-848) as a state machine: heartbeats and the time go in,
 //! answers come out.
 //!
-//! The coordinator shares the partitions itself. Three epochs order what happens: the *group
+//! The coordinator shares the partitions itself, no sooner than an interval after it did last
+//! ([`GroupsConfig::consumer_assignment_interval`]). Three epochs order what happens: the *group
 //! epoch* counts changes of members, subscriptions and topics; the *assignment epoch* is the group
 //! epoch that the shares were made for; a *member's epoch* is the assignment epoch that the member
 //! has come up to. A member comes up to it by giving back what it is to lose first; what it is to
@@ -30,6 +31,7 @@ use std::time::Duration;
 use base::UnixMillis;
 use uuid::Uuid;
 
+pub(crate) use assign::ASSIGNORS;
 use classic::Classic;
 pub use partitions::Partitions;
 use subscription::{Subscription, names_bytes};
@@ -45,6 +47,8 @@ pub(super) struct ConsumerGroup {
     config: Arc<GroupsConfig>,
     epoch: i32,
     assignment_epoch: i32,
+    /// When the shares were made last, if they were in this process.
+    assigned_at: Option<UnixMillis>,
     members: BTreeMap<String, Member>,
     /// Instance id to member id.
     statics: HashMap<String, String>,
@@ -100,6 +104,7 @@ impl ConsumerGroup {
             config,
             epoch,
             assignment_epoch: epoch,
+            assigned_at: None,
             members: BTreeMap::new(),
             statics: HashMap::new(),
             pending: HashMap::new(),
@@ -163,7 +168,7 @@ impl ConsumerGroup {
         Ok(BeatAnswer {
             epoch: member.epoch,
             assignment: is_told.then(|| member.assigned.clone()),
-            heartbeat_interval: self.config.consumer_heartbeat_interval.0,
+            heartbeat_interval: self.next_beat_in(now),
         })
     }
 
@@ -448,6 +453,16 @@ impl ConsumerGroup {
         self.release(id, &member.assigned);
         self.release(id, &member.revoking);
         self.raise_epoch();
+    }
+
+    /// How long a member may wait with its next heartbeat: no longer than until the next shares,
+    /// when some are due that could not be made yet.
+    fn next_beat_in(&self, now: UnixMillis) -> Duration {
+        let interval = self.config.consumer_heartbeat_interval.0;
+        match self.epoch > self.assignment_epoch {
+            true => interval.min(self.assignable_in(now)),
+            false => interval,
+        }
     }
 
     fn raise_epoch(&mut self) {

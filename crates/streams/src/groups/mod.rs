@@ -37,6 +37,7 @@ pub use beat::{
     Beat, BeatAnswer, Catalog, ConsumerGroupDescription, ConsumerMemberDescription, GroupStanding,
     LEAVE_EPOCH, LEAVE_STATIC_EPOCH, Ledger,
 };
+pub(crate) use consumer_group::ASSIGNORS;
 pub use consumer_group::Partitions;
 pub use coordinator::{Coordinator, Pending};
 pub use sight::Sight;
@@ -64,6 +65,13 @@ pub struct GroupsConfig {
     pub consumer_session_timeout_min: HumanDuration,
     /// See [`GroupsConfig::consumer_session_timeout_min`].
     pub consumer_session_timeout_max: HumanDuration,
+    /// How long after the shares of a group of the newer protocol were made the next ones are at
+    /// the soonest: what changes until then is one change. Zero makes them at once.
+    pub consumer_assignment_interval: HumanDuration,
+    /// The shortest and the longest such interval that may be set for a single group.
+    pub consumer_assignment_interval_min: HumanDuration,
+    /// See [`GroupsConfig::consumer_assignment_interval_min`].
+    pub consumer_assignment_interval_max: HumanDuration,
     /// Most members, joined or about to join, of one group.
     pub members_max: usize,
     /// Most groups with members at one time.
@@ -391,6 +399,9 @@ impl GroupsConfig {
                 ));
             }
         }
+        if self.consumer_assignment_interval_max < self.consumer_assignment_interval_min {
+            problems.push("groups.consumer_assignment_interval_min must not be above _max".into());
+        }
         if self.members_max == 0 || self.groups_max == 0 || self.group_bytes_max == 0 {
             problems.push("groups' bounds must be above zero".into());
         }
@@ -413,6 +424,9 @@ impl Default for GroupsConfig {
             consumer_heartbeat_interval_max: ms(15_000),
             consumer_session_timeout_min: ms(45_000),
             consumer_session_timeout_max: ms(60_000),
+            consumer_assignment_interval: ms(0),
+            consumer_assignment_interval_min: ms(0),
+            consumer_assignment_interval_max: ms(15_000),
             members_max: 1_000,
             groups_max: 10_000,
             group_bytes_max: 16 << 20,

@@ -65,7 +65,8 @@ pub(super) fn describe_cluster(call: Call) -> Result<Reply, Ending> {
 /// Tells partitions of topics in the order of names, a bounded number at a time.
 pub(super) fn describe_topic_partitions(call: Call) -> Result<Reply, Ending> {
     let request: DescribeTopicPartitionsRequest = call.decode("DescribeTopicPartitions")?;
-    let asked: BTreeSet<TopicName> = if request.topics.is_empty() {
+    let asks_all = request.topics.is_empty();
+    let asked: BTreeSet<TopicName> = if asks_all {
         let all = call.context.streams().topics_snapshot();
         all.iter()
             .filter(|topic| call.may_topic(Operation::Describe, topic.name()))
@@ -78,6 +79,18 @@ pub(super) fn describe_topic_partitions(call: Call) -> Result<Reply, Ending> {
         Some(cursor) => (cursor.topic_name, cursor.partition_index),
         None => (TopicName::default(), 0),
     };
+    let is_asked = |name: &TopicName| asks_all || name.is_empty() || asked.contains(name);
+    if first < 0 || !is_asked(&from) {
+        // There is a place for the code only with what was asked for.
+        let asked = asked.into_iter().filter(|_| !asks_all);
+        let refused = asked.map(|name| {
+            DescribeTopicPartitionsResponseTopic::default()
+                .with_name(Some(name))
+                .with_error_code(ResponseError::InvalidRequest.code())
+        });
+        let body = DescribeTopicPartitionsResponse::default().with_topics(refused.collect());
+        return call.now(&body);
+    }
     let mut left = usize::try_from(request.response_partition_limit).unwrap_or(0);
     left = left.clamp(1, DESCRIBED_PARTITIONS_MAX);
     let mut body = DescribeTopicPartitionsResponse::default();
@@ -104,6 +117,7 @@ pub(super) fn describe_topic_partitions(call: Call) -> Result<Reply, Ending> {
         let operations = call.allowed(ResourceType::Topic, topic.name().wire_name());
         let told = told
             .with_topic_id(topic.id())
+            .with_is_internal(topic.name().is_internal())
             .with_partitions(partitions)
             .with_topic_authorized_operations(operations);
         body.topics.push(told);
@@ -200,9 +214,15 @@ pub(super) fn describe_log_dirs(call: Call) -> Result<Reply, Ending> {
         );
     }
     let dir = streams.dir().display().to_string();
-    let result = DescribeLogDirsResult::default()
+    let mut result = DescribeLogDirsResult::default()
         .with_log_dir(owned(dir))
         .with_topics(topics);
+    if call.version >= DISK_ROOM_FROM
+        && let Ok((bytes, free)) = streams.shared().journal.disk_room()
+    {
+        result.total_bytes = i64::try_from(bytes).unwrap_or(i64::MAX);
+        result.usable_bytes = i64::try_from(free).unwrap_or(i64::MAX);
+    }
     call.now(&DescribeLogDirsResponse::default().with_results(vec![result]))
 }
 
@@ -355,6 +375,9 @@ fn partition_code(topic: &Result<Arc<Topic>, i16>, index: i32) -> i16 {
 
 /// CLUSTER_AUTHORIZATION_FAILED.
 const NOT_ALLOWED: i16 = 31;
+
+/// The first version of DescribeLogDirs that tells the room on the disk.
+const DISK_ROOM_FROM: i16 = 4;
 
 /// Kafka's numbers for kinds of endpoints.
 const BROKERS: i8 = 1;

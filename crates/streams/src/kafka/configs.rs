@@ -218,10 +218,12 @@ pub(super) fn asked<'a>(
     Ok(TopicConfig::of(set)?)
 }
 
-/// What has settings that can be changed here.
+/// What has settings.
 enum Meant {
     Topic(TopicName),
     Group(String),
+    /// Has none that can be changed here.
+    Node,
 }
 
 /// What a resource means.
@@ -250,7 +252,7 @@ fn meant(
         NODE if !call.may_cluster(Operation::AlterConfigs) => {
             Err(not_allowed(ResponseError::ClusterAuthorizationFailed))
         }
-        NODE => refuse("the node's settings are in its configuration file: change them there"),
+        NODE => check_node(call, name).map(|()| Meant::Node),
         other => refuse(&format!("resources of type {other} have no settings here")),
     }
 }
@@ -271,6 +273,26 @@ fn check_group(call: &Call, operation: Operation, name: &str) -> Result<(), Refu
     Ok(())
 }
 
+/// Whether this is the node; no name stands for all of them.
+fn check_node(call: &Call, name: &str) -> Result<(), Refusal> {
+    let own = call.context.streams().node_id().to_string();
+    if name.is_empty() || name == own {
+        return Ok(());
+    }
+    let reason = format!("this is node {own}, there is no other");
+    Err(Refusal::of(ResponseError::InvalidRequest, reason))
+}
+
+/// Takes what Kafka's tools set, and take back, of a node for moves of replicas: there are none, so
+/// that any bound of theirs holds. All else stands in the node's file.
+fn alter_node<'a>(mut set: impl Iterator<Item = &'a str>) -> Result<(), Refusal> {
+    if set.all(|name| MOVE_BOUNDS.contains(&name)) {
+        return Ok(());
+    }
+    let reason = "the node's settings are in its configuration file: change them there";
+    Err(Refusal::of(ResponseError::InvalidRequest, reason))
+}
+
 async fn alter(
     call: &Call,
     meant: &Meant,
@@ -284,6 +306,10 @@ async fn alter(
         Meant::Topic(topic) => streams.alter_topic(topic, &changes).await,
         Meant::Group(group) if validate_only => streams.check_alter_group(group, &changes),
         Meant::Group(group) => streams.alter_group(group, &changes).await,
+        Meant::Node => {
+            let is_set = |change: &&ConfigChange| !matches!(change, ConfigChange::Unset(_));
+            return alter_node(changes.iter().filter(is_set).map(ConfigChange::name));
+        }
     };
     changed.map_err(Refusal::from)
 }
@@ -337,6 +363,7 @@ async fn replace(
                 false => streams.replace_group_config(group, &config).await,
             }
         }
+        Meant::Node => return alter_node(set.map(|(name, _)| name)),
     };
     changed.map_err(Refusal::from)
 }
@@ -365,15 +392,13 @@ fn configs_of(call: &Call, resource: &DescribeConfigsResource) -> Result<Vec<Con
             check_group(call, Operation::DescribeConfigs, group)?;
             Ok(of_group(&config.groups, streams.group_settings(group)))
         }
-        NODE if !call.may_cluster(Operation::DescribeConfigs) => {
+        NODE | LOGGERS if !call.may_cluster(Operation::DescribeConfigs) => {
             Err(not_allowed(ResponseError::ClusterAuthorizationFailed))
         }
+        // There are none: what is logged is said when the node starts.
+        LOGGERS => check_node(call, &resource.resource_name).map(|()| Vec::new()),
         NODE => {
-            let own = streams.node_id().to_string();
-            if !resource.resource_name.is_empty() && resource.resource_name.as_str() != own {
-                let reason = format!("this is node {own}, there is no other");
-                return Err(Refusal::of(ResponseError::InvalidRequest, reason));
-            }
+            check_node(call, &resource.resource_name)?;
             Ok(of_node(config))
         }
         other => {
@@ -385,18 +410,18 @@ fn configs_of(call: &Call, resource: &DescribeConfigsResource) -> Result<Vec<Con
 
 /// The settings of a group, in the order of the table.
 fn of_group(node: &GroupsConfig, held: Vec<HeldSetting>) -> Vec<Config> {
-    let told = GROUP_SETTINGS.iter().zip(held).map(|(setting, held)| {
-        let default = setting.default_ms(node).to_string();
-        Config {
+    let told = GROUP_SETTINGS
+        .iter()
+        .zip(held)
+        .map(|(setting, held)| Config {
             name: setting.name,
             value: held.value,
             is_read_only: false,
             source: if held.is_set { OF_GROUP } else { DEFAULT },
-            kind: number_of(ValueKind::Int),
+            kind: number_of(setting.kind()),
             doc: setting.doc,
-            behind: Some((setting.node_name, default)),
-        }
-    });
+            behind: Some((setting.node_name, setting.default(node))),
+        });
     told.collect()
 }
 
@@ -476,12 +501,20 @@ const DURABILITY: &str = crate::topic_config::DURABILITY;
 /// Kafka's numbers for kinds of resources.
 const TOPIC: i8 = 2;
 const NODE: i8 = 4;
+const LOGGERS: i8 = 8;
 const METRICS: i8 = 16;
 const GROUP: i8 = 32;
 
 /// Kinds of resources that may be listed: nodes' loggers and subscriptions to metrics too, of which
 /// there are none.
-const LISTED: &[i8] = &[TOPIC, NODE, 8, METRICS, GROUP];
+const LISTED: &[i8] = &[TOPIC, NODE, LOGGERS, METRICS, GROUP];
+
+/// Bounds of moves of replicas, which kafka-reassign-partitions sets and takes back.
+const MOVE_BOUNDS: &[&str] = &[
+    "follower.replication.throttled.rate",
+    "leader.replication.throttled.rate",
+    "replica.alter.log.dirs.io.max.bytes.per.second",
+];
 
 /// Kafka's numbers for where a value comes from.
 const OF_TOPIC: i8 = 1;

@@ -118,6 +118,7 @@ pub(super) fn round_trip(
         49 => as_request::<AlterClientQuotasRequest>,
         50 => as_request::<DescribeUserScramCredentialsRequest>,
         51 => as_request::<AlterUserScramCredentialsRequest>,
+        55 => as_request::<DescribeQuorumRequest>,
         60 => as_request::<DescribeClusterRequest>,
         61 => as_request::<DescribeProducersRequest>,
         65 => as_request::<DescribeTransactionsRequest>,

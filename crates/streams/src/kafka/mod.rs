@@ -32,6 +32,7 @@ mod metadata;
 mod offsets;
 mod permissions;
 mod produce;
+mod quorum;
 mod quotas;
 mod reply;
 mod room;

@@ -48,7 +48,8 @@ pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
         checked => checked,
     };
     // First, as a commit keeps its member's session alive.
-    let refusal = if !call.may_group(Operation::Read, &request.group_id) {
+    let may = call.may_group(Operation::Read, &request.group_id);
+    let refusal = if !may {
         ResponseError::GroupAuthorizationFailed.code()
     } else {
         match checked() {
@@ -66,13 +67,14 @@ pub(super) fn offset_commit(call: Call) -> Result<Reply, Ending> {
     let mut topics = Vec::with_capacity(request.topics.len());
     for asked in request.topics {
         let (named, topic) = look_up(&call, Operation::Read, asked.name);
-        let topic = if refusal == 0 { topic } else { Err(refusal) };
+        let topic = if may { topic } else { Err(refusal) };
         let asked = asked.partitions.into_iter().map(AskedOffset::from);
         let codes = take_offsets(topic.as_deref(), now, asked, &mut commits);
         topics.push((named, codes));
     }
-    if commits.is_empty() {
-        return call.now(&commit_answer(topics, 0));
+    // A topic that is not there is told as such, also to who is no member.
+    if refusal != 0 || commits.is_empty() {
+        return call.now(&commit_answer(topics, refusal));
     }
     match streams.commit_offsets(&request.group_id, commits) {
         Ok(durable) => Reply::later(async move {

@@ -373,6 +373,11 @@ pub(crate) const LIST_PARTITION_REASSIGNMENTS: &[Field] = &[
     always(Kind::Structs(&[always(TEXT), always(INTS)])),
 ];
 
+pub(crate) const DESCRIBE_QUORUM: &[Field] = &[always(Kind::Structs(&[
+    always(TEXT),
+    always(Kind::Structs(&[always(I32)])),
+]))];
+
 pub(crate) const DESCRIBE_CLUSTER: &[Field] = &[always(I8), since(1, I8), since(2, I8)];
 
 pub(crate) const DESCRIBE_TOPIC_PARTITIONS: &[Field] = &[

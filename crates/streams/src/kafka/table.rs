@@ -10,7 +10,8 @@ use super::permissions::{Asks, cluster, group, topic, transactional_id};
 use super::throttle::Told;
 use super::{
     acls, cluster, consumer_groups, fetch, group_admin, groups, markers, metadata, offsets,
-    produce, quotas, sasl, shapes, topics, transaction_admin, transactions, users, versions,
+    produce, quorum, quotas, sasl, shapes, topics, transaction_admin, transactions, users,
+    versions,
 };
 
 /// Every API served, in the order of their keys.
@@ -558,6 +559,18 @@ pub(super) const APIS: &[Api] = &[
         asks: Asks::These(&[cluster(Alter)]),
         told: Told::First(0),
         begin: users::alter_credentials,
+    },
+    Api {
+        name: "DescribeQuorum",
+        key: 55,
+        told_from: 0,
+        from: 0,
+        to: 2,
+        flexible_from: 0,
+        shape: shapes::DESCRIBE_QUORUM,
+        asks: Asks::These(&[cluster(Describe)]),
+        told: Told::Never,
+        begin: quorum::describe_quorum,
     },
     Api {
         name: "DescribeCluster",

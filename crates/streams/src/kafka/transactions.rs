@@ -154,12 +154,13 @@ pub(super) fn txn_offset_commit(call: Call) -> Result<Reply, Ending> {
     let mut request: TxnOffsetCommitRequest = call.decode("TxnOffsetCommit")?;
     Reply::later(async move {
         let refusal = not_allowed(&call, &request.transactional_id, Some(&request.group_id));
-        let refusal = refusal.unwrap_or_else(|| code_of_member(check_member(&call, &request)));
+        let of_member = || code_of_member(check_member(&call, &request));
+        let no_member = refusal.map_or_else(of_member, |_| 0);
         let asked = std::mem::take(&mut request.topics);
         let (topics, commits) = offsets_asked(&call, asked, refusal);
         let protocol = protocol_of(call.version >= IMPLICIT_FROM_OFFSETS);
-        let failed = if commits.is_empty() {
-            0
+        let failed = if no_member != 0 || commits.is_empty() {
+            no_member
         } else {
             let who = ProducerIdentity {
                 id: request.producer_id.0,
@@ -383,14 +384,14 @@ type Codes = Vec<(WireName, Vec<(i32, i16)>)>;
 fn offsets_asked(
     call: &Call,
     topics: Vec<TxnOffsetCommitRequestTopic>,
-    refusal: i16,
+    refusal: Option<i16>,
 ) -> (Codes, Vec<OffsetCommit>) {
     let now = call.context.streams().clock().now();
     let (mut codes, mut commits) = (Vec::with_capacity(topics.len()), Vec::new());
     for asked in topics {
         let topic = match refusal {
-            0 => metadata::find(call, Operation::Read, &asked.name),
-            refusal => Err(refusal),
+            None => metadata::find(call, Operation::Read, &asked.name),
+            Some(refusal) => Err(refusal),
         };
         let offsets = asked.partitions.into_iter().map(AskedOffset::from);
         let of_topic = take_offsets(topic.as_deref(), now, offsets, &mut commits);

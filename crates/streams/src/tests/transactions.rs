@@ -19,6 +19,7 @@ use crate::error::StreamsError;
 use crate::event_store::{ProducerSequence, TopicSpec};
 use crate::offsets::OffsetCommit;
 use crate::partition::Partition;
+use crate::record::Record;
 use crate::store::Streams;
 use crate::transactions::{Outcome, Phase, ProducerIdentity, TransactionProtocol};
 use crate::{Ack, BatchRecords, Isolation};
@@ -100,6 +101,58 @@ async fn a_producer_that_outlives_the_store_goes_on_in_what_it_has_joined() {
         let ended = streams.end_transaction(explicit, "a", who, Outcome::Commit);
         ended.await.unwrap();
     }
+}
+
+/// What each step of a transaction costs of the disk, in syncs. Joins are durable, since a producer
+/// that outlives the store does not send them again; whatever is written to a partition carries its
+/// join along, so that the second protocol pays for none.
+#[tokio::test]
+async fn a_join_costs_one_sync_and_joins_at_the_same_time_share_theirs() {
+    let disk = SimDisk::new(1);
+    let (streams, who) = with_producer(&disk).await;
+    let spec = TopicSpec::of(name("u")).with_partitions(8);
+    streams.create_topic(spec).await.unwrap();
+    let mut before = disk.syncs();
+    let mut cost = || disk.syncs() - std::mem::replace(&mut before, disk.syncs());
+    let t = [(name("t"), 0)];
+    streams.join_transaction("a", who, &t).await.unwrap();
+    assert_eq!(cost(), 1, "one partition");
+    let many: Vec<_> = (0..8).map(|index| (name("u"), index)).collect();
+    streams.join_transaction("a", who, &many).await.unwrap();
+    assert_eq!(cost(), 1, "many partitions");
+    let joined = streams.join_transaction_group("a", who, "g");
+    joined.await.unwrap();
+    assert_eq!(cost(), 1, "a group");
+    // One that goes with the process tells nobody, and so pays nothing.
+    let joined = streams.join_from_within("a", who, &many);
+    joined.await.unwrap();
+    assert_eq!(cost(), 0, "from within");
+    let explicit = TransactionProtocol::Explicit;
+    let ended = streams.end_transaction(explicit, "a", who, Outcome::Commit);
+    let who = ended.await.unwrap();
+    cost();
+    // Written to without a join before: the batch is what is waited for.
+    let topic = streams.topic_by_name(&name("t")).unwrap();
+    let batch = batch::build_transactional(
+        &[Record::of_value("v")],
+        SystemClock.now(),
+        ProducerSequence {
+            producer_id: who.id,
+            producer_epoch: who.epoch,
+            first_sequence: 0,
+        },
+    );
+    let implicit = TransactionProtocol::Implicit;
+    let partition = topic.partition(0).unwrap();
+    let written = streams.append_in_transaction(implicit, "a", partition, batch.unwrap(), Ack::All);
+    written.unwrap().ack.await.unwrap();
+    assert_eq!(cost(), 1, "a batch that joins");
+    let (first, second) = tokio::join!(
+        streams.join_transaction("a", who, &many[..4]),
+        streams.join_transaction("a", who, &many[4..]),
+    );
+    first.and(second).unwrap();
+    assert!(cost() <= 2, "two joins at once");
 }
 
 /// A store with the topic `t` and the producer of the id `a`.

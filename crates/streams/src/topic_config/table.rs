@@ -47,7 +47,7 @@ enum MayBe {
     Number(i64, i64),
     Ratio,
     OneOf(&'static [&'static str]),
-    /// At least one of these.
+    /// Some of these, or none.
     ListOf(&'static [&'static str]),
     AnyText,
 }
@@ -86,6 +86,7 @@ impl Setting {
                 .parse::<f64>()
                 .is_ok_and(|ratio| (0.0..=1.0).contains(&ratio)),
             MayBe::OneOf(texts) => texts.contains(&value),
+            MayBe::ListOf(_) if value.is_empty() => true,
             MayBe::ListOf(texts) => value.split(',').all(|one| texts.contains(&one.trim())),
             MayBe::AnyText => true,
         };
@@ -165,7 +166,7 @@ pub const SETTINGS: &[Setting] = &[
         name: "cleanup.policy",
         kind: ValueKind::List,
         doc: "What becomes of old records: deleted by age and size, compacted to the newest of \
-              each key, or both.",
+              each key, both, or neither.",
         node_name: Some("log.cleanup.policy"),
         default: Default::Text("delete"),
         may_be: MayBe::ListOf(&["delete", "compact"]),

@@ -111,7 +111,8 @@ fn kafka_configs_shows_and_changes_groups() {
     let on = Operated::start();
     let group = "--entity-type groups --entity-name billing";
     let altered = on.configs(&format!(
-        "--alter {group} --add-config consumer.session.timeout.ms=50000,consumer.heartbeat.interval.ms=6000"
+        "--alter {group} --add-config consumer.session.timeout.ms=50000,\
+         consumer.heartbeat.interval.ms=6000,consumer.assignment.interval.ms=2000"
     ));
     check(&altered, &["Completed updating config for group billing"]);
     // The group need not be there yet.
@@ -123,12 +124,14 @@ fn kafka_configs_shows_and_changes_groups() {
             "DYNAMIC_GROUP_CONFIG:consumer.session.timeout.ms=50000",
             "DEFAULT_CONFIG:group.consumer.session.timeout.ms=45000",
             "consumer.heartbeat.interval.ms=6000",
+            "consumer.assignment.interval.ms=2000",
+            "DEFAULT_CONFIG:group.consumer.assignment.interval.ms=0",
         ],
     );
     let every = on.configs("--describe --entity-type groups");
     check(&every, &["Dynamic configs for group billing are:"]);
     let ours = on.up.cli_json(&["groups", "describe", "billing"]);
-    assert_eq!(ours["config"][1]["value"], "50000");
+    assert_eq!(ours["config"][3]["value"], "50000");
     on.configs(&format!(
         "--alter {group} --delete-config consumer.session.timeout.ms"
     ));
@@ -136,7 +139,7 @@ fn kafka_configs_shows_and_changes_groups() {
     let ours = on
         .up
         .cli_json(&["groups", "alter", "billing", "--config", interval]);
-    assert_eq!(ours["config"][1]["is_set"], false);
+    assert_eq!(ours["config"][3]["is_set"], false);
     let described = on.configs(&format!("--describe {group} --all"));
     check(&described, &[interval, "consumer.session.timeout.ms=45000"]);
     let mut beyond = on.command(

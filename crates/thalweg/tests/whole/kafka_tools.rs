@@ -87,6 +87,46 @@ fn operators_tools_change_topics_and_see_what_they_changed() {
 }
 
 #[test]
+fn tools_of_larger_clusters_find_one_node_that_has_every_replica_and_decides_alone() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let streams = up.address("streams");
+    let tool = |class: &str, arguments: &str| {
+        tool(class, &format!("--bootstrap-server {streams} {arguments}"))
+    };
+    tool("TopicCommand", "--create --topic moved --partitions 1");
+    let plan = dir.path().join("plan.json");
+    let text = r#"{"version":1,"partitions":[{"topic":"moved","partition":0,"replicas":[1]}]}"#;
+    std::fs::write(&plan, text).unwrap();
+    let plan = plan.display();
+    let reassign = "reassign.ReassignPartitionsCommand";
+    let begun = tool(
+        reassign,
+        &format!("--execute --throttle 1000000 --reassignment-json-file {plan}"),
+    );
+    assert!(begun.contains("Successfully started"), "{begun}");
+    let ended = tool(
+        reassign,
+        &format!("--verify --reassignment-json-file {plan}"),
+    );
+    assert!(ended.contains("moved-0 is completed"), "{ended}");
+    assert!(ended.contains("Clearing topic-level throttles"), "{ended}");
+    let quorum = tool("MetadataQuorumCommand", "describe --status");
+    assert!(
+        quorum.contains("CurrentVoters:          [{\"id\": 1"),
+        "{quorum}"
+    );
+    let replicas = tool("MetadataQuorumCommand", "describe --replication");
+    assert!(replicas.contains("Leader"), "{replicas}");
+    let arguments = format!(
+        "--bootstrap-server {streams} --describe --entity-type broker-loggers --entity-name 1"
+    );
+    let mut loggers = kafka_tool("kafka.admin.ConfigCommand");
+    let loggers = succeed(loggers.args(arguments.split(' ')));
+    assert!(loggers.starts_with("Dynamic configs for"), "{loggers}");
+}
+
+#[test]
 fn records_are_copied_exactly_once_while_transactions_abort_at_random() {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));

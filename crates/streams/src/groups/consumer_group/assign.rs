@@ -25,7 +25,7 @@ pub(super) struct Taker<'a> {
 }
 
 /// The assignors by the names that members ask for, the default first.
-pub(super) const ASSIGNORS: [&str; 2] = [UNIFORM, RANGE];
+pub(crate) const ASSIGNORS: [&str; 2] = [UNIFORM, RANGE];
 
 /// Shares the partitions of `topics` (id, count); answers each taker's share, in their order.
 pub(super) fn assign(

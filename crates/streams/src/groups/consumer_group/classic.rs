@@ -125,7 +125,7 @@ impl ConsumerGroup {
     ) -> Result<Synced, GroupError> {
         let instance_id = request.instance_id.as_deref();
         self.check_classic(&request.member_id, instance_id, Some(request.generation))?;
-        let group_epoch = self.epoch;
+        let epoch = self.epoch_to_reach(now);
         let member = self.members.get_mut(&request.member_id);
         let member = member.ok_or(GroupError::UnknownMember)?;
         let protocol = member.classic.as_ref().map_or("", Classic::protocol);
@@ -138,7 +138,7 @@ impl ConsumerGroup {
         let protocol = protocol.to_owned();
         member.touch(now);
         // Who is to give something back hears of that first, and joins again afterwards anyhow.
-        if group_epoch > member.epoch && member.revoking.is_empty() {
+        if epoch > member.epoch && member.revoking.is_empty() {
             return Err(member.call_to_join(now));
         }
         if let Some(classic) = &mut member.classic {
@@ -164,11 +164,11 @@ impl ConsumerGroup {
             Some(member.generation),
         )?;
         let may_get_the_rest = self.may_get_the_rest(member.member_id);
-        let group_epoch = self.epoch;
+        let epoch = self.epoch_to_reach(now);
         let member = self.members.get_mut(member.member_id);
         let member = member.ok_or(GroupError::UnknownMember)?;
         member.touch(now);
-        if member.epoch < group_epoch || !member.revoking.is_empty() || may_get_the_rest {
+        if member.epoch < epoch || !member.revoking.is_empty() || may_get_the_rest {
             return Err(member.call_to_join(now));
         }
         Ok(())

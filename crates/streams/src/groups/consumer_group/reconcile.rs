@@ -1,6 +1,7 @@
 //! From what the members read to what each is to hold, and from there to what each holds.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
 
 use base::UnixMillis;
 use uuid::Uuid;
@@ -86,10 +87,28 @@ impl ConsumerGroup {
         if self.look_at_topics(catalog, changed) || changed {
             self.raise_epoch();
         }
-        if self.epoch > self.assignment_epoch {
+        if self.epoch_to_reach(now) > self.assignment_epoch {
             self.assign();
+            self.assigned_at = Some(now);
         }
         self.reconcile(now, id, owned);
+    }
+
+    /// How long it is until shares may be made anew; nothing when they may be now.
+    pub(super) fn assignable_in(&self, now: UnixMillis) -> Duration {
+        let interval = self.config.consumer_assignment_interval.0;
+        // A clock that has stepped back holds nobody up.
+        let at = self.assigned_at.filter(|at| *at <= now);
+        at.map_or(Duration::ZERO, |at| (at + interval).since(now))
+    }
+
+    /// The epoch that members can come up to by now: what has changed since counts once shares may
+    /// be made for it.
+    pub(super) fn epoch_to_reach(&self, now: UnixMillis) -> i32 {
+        match self.assignable_in(now).is_zero() {
+            true => self.epoch,
+            false => self.assignment_epoch,
+        }
     }
 
     /// Sees which topics the members read now; true when those are others, or have grown.

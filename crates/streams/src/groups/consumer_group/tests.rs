@@ -17,8 +17,14 @@ struct Bench {
 
 impl Bench {
     fn new() -> Self {
+        Bench::sharing_every(0)
+    }
+
+    /// A group whose partitions are shared at intervals of so many ms at the soonest.
+    fn sharing_every(ms: u64) -> Self {
         let config = GroupsConfig {
             consumer_session_timeout: HumanDuration(Duration::from_secs(45)),
+            consumer_assignment_interval: HumanDuration(Duration::from_millis(ms)),
             members_max: 8,
             ..GroupsConfig::default()
         };
@@ -111,6 +117,38 @@ fn members_follow_other_settings_with_their_next_heartbeats() {
     bench.pass(10_000);
     let gone = bench.beat(Beat::of("a", 1));
     assert_eq!(gone, Err(GroupError::UnknownMember));
+}
+
+#[test]
+fn who_comes_within_the_interval_is_shared_for_together_when_it_is_over() {
+    let mut bench = Bench::sharing_every(1_000);
+    bench.topics.put("t", 4);
+    // The first members wait for nobody.
+    let first = bench.join("a", "t");
+    assert_eq!((first.epoch, held(&first).len()), (1, 4));
+    assert_eq!(first.heartbeat_interval, Duration::from_secs(5));
+    bench.pass(400);
+    for id in ["b", "c"] {
+        let early = bench.join(id, "t");
+        assert_eq!((early.epoch, held(&early).len()), (1, 0));
+        // It is called when there is something for it.
+        assert_eq!(early.heartbeat_interval, Duration::from_millis(600));
+    }
+    assert_eq!(bench.group.state(), GroupState::Assigning);
+    bench.pass(599);
+    let told = bench.hold("a", 1, &held(&first)).unwrap();
+    assert_eq!((told.epoch, told.assignment), (1, None));
+    assert_eq!(told.heartbeat_interval, Duration::from_millis(1));
+    bench.pass(1);
+    let due = bench.beat(Beat::of("b", 1)).unwrap();
+    // Two changes are one assignment, of the group's epoch.
+    assert_eq!((due.epoch, bench.group.describe().assignment_epoch), (3, 3));
+    assert_eq!(due.heartbeat_interval, Duration::from_secs(5));
+    let told = bench.hold("a", 1, &held(&first)).unwrap();
+    assert_eq!(held(&told).len(), 2);
+    // A clock that steps back holds nobody up.
+    bench.now = UnixMillis(0);
+    assert_eq!(bench.join("d", "t").epoch, 4);
 }
 
 #[test]
@@ -331,7 +369,7 @@ struct Client {
 
 fn simulate(seed: u64) {
     let mut rng = Rng::from_seed(seed);
-    let mut bench = Bench::new();
+    let mut bench = Bench::sharing_every(seed % 3 * 2_000);
     bench.topics.put("t", 5);
     let mut clients: Vec<Client> = (0..5_u8)
         .map(|n| Client {
@@ -379,7 +417,7 @@ fn simulate(seed: u64) {
 
 /// One heartbeat of a client, whose answer may get lost.
 fn act(bench: &mut Bench, client: &mut Client, rng: &mut Rng, ids: &mut u32, calm: bool) {
-    // It gives up what it was told to, sooner or later, and takes up the rest at once.
+    // It gives up what it was told to, sooner or later; the rest it took up at once.
     if calm || rng.one_in(2) {
         client.holds = client.told.clone();
     }
@@ -418,6 +456,9 @@ fn act(bench: &mut Bench, client: &mut Client, rng: &mut Rng, ids: &mut u32, cal
             client.is_member = true;
             client.epoch = answer.epoch;
             if let Some(told) = answer.assignment {
+                for (topic, partition) in told.iter() {
+                    client.holds.insert(topic, partition);
+                }
                 client.told = told;
             }
         }

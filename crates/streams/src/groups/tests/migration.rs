@@ -82,6 +82,24 @@ fn a_member_of_the_newer_protocol_makes_the_group_one_of_that_and_the_others_sta
 }
 
 #[test]
+fn a_classic_member_that_comes_within_the_interval_is_called_when_it_is_over() {
+    let mut mixed = Mixed::sharing_every(5_000);
+    mixed.beat(join_beat("n")).unwrap();
+    let mut a = Client::new(Speaks::Cooperative);
+    let mut rng = Rng::from_seed(1);
+    // It joins, has a share of nothing, and is not asked to join again and again.
+    for _ in 0..6 {
+        a.act(&mut mixed, &mut rng, true);
+    }
+    assert_eq!((a.step, a.holds.len()), (Step::In, 0));
+    mixed.pass(4_999);
+    assert_eq!(mixed.heartbeat(of(&a)), Ok(()));
+    mixed.pass(1);
+    let called = mixed.heartbeat(of(&a));
+    assert_eq!(called, Err(GroupError::RebalanceInProgress));
+}
+
+#[test]
 fn the_last_member_of_the_newer_protocol_leaves_and_the_others_share_among_themselves() {
     for by_leaving in [true, false] {
         let (mut mixed, mut a, mut b) = classic_pair(Speaks::Cooperative);

@@ -23,16 +23,30 @@ pub(super) struct Mixed {
 
 impl Mixed {
     pub(super) fn new() -> Self {
-        Mixed::bounded_to(GroupsConfig::default().group_bytes_max)
+        Mixed::with_config(GroupsConfig::default())
     }
 
     /// A group whose members may tell so many bytes.
     pub(super) fn bounded_to(group_bytes_max: usize) -> Self {
+        Mixed::with_config(GroupsConfig {
+            group_bytes_max,
+            ..GroupsConfig::default()
+        })
+    }
+
+    /// A group whose partitions the coordinator shares at intervals of so many ms at the soonest.
+    pub(super) fn sharing_every(ms: u64) -> Self {
+        Mixed::with_config(GroupsConfig {
+            consumer_assignment_interval: HumanDuration(Duration::from_millis(ms)),
+            ..GroupsConfig::default()
+        })
+    }
+
+    fn with_config(config: GroupsConfig) -> Self {
         let config = Arc::new(GroupsConfig {
             initial_rebalance_delay: HumanDuration(Duration::from_millis(50)),
             members_max: 8,
-            group_bytes_max,
-            ..GroupsConfig::default()
+            ..config
         });
         let mut topics = Topics::default();
         topics.put("t", 4);

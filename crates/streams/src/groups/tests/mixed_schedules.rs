@@ -24,7 +24,7 @@ fn random_schedules_of_both_protocols_never_share_a_partition_and_end_with_all_h
 
 fn simulate(seed: u64) -> GroupKind {
     let mut rng = Rng::from_seed(seed);
-    let mut mixed = Mixed::new();
+    let mut mixed = Mixed::sharing_every(seed % 2 * 3_000);
     let mut clients: Vec<Client> = (0..5_u8)
         .map(|n| Client {
             instance: (n < 2).then(|| format!("i{n}")),

@@ -40,6 +40,41 @@ async fn the_cluster_is_one_node() {
 }
 
 #[tokio::test]
+async fn the_node_decides_alone() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    let topic = |name, index| {
+        let partition =
+            describe_quorum_request::PartitionData::default().with_partition_index(index);
+        describe_quorum_request::TopicData::default()
+            .with_topic_name(wire(name))
+            .with_partitions(vec![partition])
+    };
+    let request = DescribeQuorumRequest::default().with_topics(vec![
+        topic("__cluster_metadata", 0),
+        topic("__cluster_metadata", 1),
+        topic("t", 0),
+    ]);
+    for version in 0..=2 {
+        let told = client.call(version, &request).await;
+        let partitions = told.topics.iter().map(|topic| &topic.partitions[0]);
+        let codes: Vec<i16> = partitions.map(|partition| partition.error_code).collect();
+        assert_eq!(codes, [0, 3, 3]);
+        let metadata = &told.topics[0].partitions[0];
+        let voter = &metadata.current_voters[0];
+        assert_eq!(
+            (metadata.leader_id, voter.replica_id),
+            (BrokerId(1), BrokerId(1))
+        );
+        assert_eq!(metadata.high_watermark, voter.log_end_offset);
+        assert_eq!(voter.last_fetch_timestamp > 0, version >= 1);
+        let port = told.nodes.first().map(|node| node.listeners[0].port);
+        assert_eq!(port, Some(server.address.port()).filter(|_| version >= 2));
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn partitions_are_told_page_by_page() {
     let server = Server::start().await;
     let mut client = Client::connect(&server).await;
@@ -91,6 +126,32 @@ async fn partitions_are_told_page_by_page() {
     let told = client.call(0, &named).await;
     let codes: Vec<i16> = told.topics.iter().map(|topic| topic.error_code).collect();
     assert_eq!(codes, [0, 3]);
+    // A page begins at a topic that is asked for, and at a partition.
+    for (topic, partition, wanted) in [
+        ("b", 0, vec![0, 3]),
+        ("c", 0, vec![42, 42]),
+        ("b", -1, vec![42, 42]),
+    ] {
+        let cursor = Cursor::default()
+            .with_topic_name(wire(topic))
+            .with_partition_index(partition);
+        let told = client
+            .call(0, &named.clone().with_cursor(Some(cursor)))
+            .await;
+        let codes: Vec<i16> = told.topics.iter().map(|topic| topic.error_code).collect();
+        assert_eq!(codes, wanted, "{topic} {partition}");
+    }
+    let coordinator = FindCoordinatorRequest::default().with_coordinator_keys(vec![
+        kafka_protocol::protocol::StrBytes::from_static_str("g"),
+    ]);
+    client.call(4, &coordinator).await;
+    let all = DescribeTopicPartitionsRequest::default().with_response_partition_limit(2_000);
+    let told = client.call(0, &all).await.topics;
+    let internal = told.iter().filter(|topic| topic.is_internal);
+    let internal: Vec<&str> = internal
+        .map(|t| t.name.as_ref().unwrap().as_str())
+        .collect();
+    assert_eq!(internal, ["__consumer_offsets"]);
     server.stop().await;
 }
 
@@ -131,6 +192,7 @@ async fn epochs_and_sizes_are_those_of_what_is_stored() {
     let request = DescribeLogDirsRequest::default().with_topics(Some(vec![topic]));
     let told = client.call(4, &request).await.results.remove(0);
     assert_eq!(told.topics[0].partitions.len(), 1);
+    assert!(told.usable_bytes > 0 && told.total_bytes > told.usable_bytes);
     let size = told.topics[0].partitions[0].partition_size;
     assert_eq!(size, i64::try_from(batch(&["a", "b"]).len()).unwrap());
     let all = DescribeLogDirsRequest::default().with_topics(None);

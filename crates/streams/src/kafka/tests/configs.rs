@@ -131,7 +131,24 @@ async fn groups_have_settings_that_their_members_are_told() {
         (answer.error_code, answer.heartbeat_interval_ms),
         (0, 6_000)
     );
+    // Members that come soon after each other get their shares together.
+    let sharing = "consumer.assignment.interval.ms";
+    let changes = [
+        (sharing, 0, Some("15000")),
+        ("consumer.assignor.offload.enable", 0, Some("false")),
+    ];
+    assert_eq!(alter(&mut client, 32, "g", &changes).await, 0);
+    let told = config_of(&mut client, (32, "g"), "consumer.assignor.offload.enable").await;
+    assert_eq!(
+        (told.value.as_deref(), told.config_type),
+        (Some("false"), 1)
+    );
+    let answer = client
+        .call(1, &beat.clone().with_member_id(text("n")))
+        .await;
+    assert_eq!((answer.error_code, answer.member_epoch), (0, 1));
     for (group, change, code) in [
+        ("g", (sharing, 0, Some("15001")), 40),
         ("g", (interval, 0, Some("50001")), 40),
         ("g", (interval, 0, Some("4999")), 40),
         ("g", (interval, 2, Some("1")), 40),
@@ -194,6 +211,17 @@ async fn the_node_tells_its_bounds_and_keeps_to_them() {
     };
     assert_eq!(value("max.connections"), "2");
     assert_eq!(value("transaction.max.timeout.ms"), "3600000");
+    for (name, expected) in [
+        ("broker.id", "1"),
+        ("delete.topic.enable", "true"),
+        ("group.consumer.assignment.interval.ms", "0"),
+        ("group.consumer.assignors", "uniform,range"),
+        ("group.max.session.timeout.ms", "1800000"),
+        ("offsets.retention.minutes", "10080"),
+        ("transactional.id.expiration.ms", "604800000"),
+    ] {
+        assert_eq!(value(name), expected);
+    }
     for (timeout_ms, code) in [(3_600_000, 0), (3_600_001, 50)] {
         let asked = InitProducerIdRequest::default()
             .with_transactional_id(Some(TransactionalId(text("flink"))))
@@ -219,6 +247,16 @@ async fn changes_that_cannot_be_are_refused() {
         (2, "t", ("retention.ms", 9, Some("1")), 42),
         (2, "nowhere", ("retention.ms", 0, Some("1")), 3),
         (4, "1", ("log.retention.ms", 0, Some("1")), 42),
+        // As kafka-reassign-partitions does, with a bound and without.
+        (
+            4,
+            "1",
+            ("leader.replication.throttled.rate", 0, Some("1")),
+            0,
+        ),
+        (4, "1", ("leader.replication.throttled.rate", 1, None), 0),
+        (4, "", ("leader.replication.throttled.rate", 1, None), 0),
+        (4, "9", ("leader.replication.throttled.rate", 1, None), 42),
     ] {
         assert_eq!(
             alter(&mut client, kind, resource, &[change]).await,
@@ -226,6 +264,16 @@ async fn changes_that_cannot_be_are_refused() {
             "{change:?}"
         );
     }
+    let loggers = |node| {
+        DescribeConfigsResource::default()
+            .with_resource_type(8)
+            .with_resource_name(text(node))
+            .with_configuration_keys(None)
+    };
+    let asked = DescribeConfigsRequest::default().with_resources(vec![loggers("1"), loggers("9")]);
+    let told = client.call(4, &asked).await.results;
+    let codes: Vec<i16> = told.iter().map(|of| of.error_code).collect();
+    assert_eq!((codes, told[0].configs.len()), (vec![0, 42], 0));
     let topic = |name, key, value| {
         let config = CreatableTopicConfig::default()
             .with_name(text(key))

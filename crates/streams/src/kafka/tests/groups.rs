@@ -91,6 +91,12 @@ async fn members_of_the_newer_protocol_join_commit_and_leave() {
     assert_eq!(committed_code(&mut client, &commit("a", 1)).await, 0);
     assert_eq!(committed_code(&mut client, &commit("a", 0)).await, 113);
     assert_eq!(committed_code(&mut client, &commit("b", 1)).await, 25);
+    let mut nowhere = commit("b", 1);
+    nowhere.topics[0].name = wire("nowhere");
+    assert_eq!(committed_code(&mut client, &nowhere).await, 3);
+    nowhere.topics[0].name = wire("t");
+    nowhere.topics[0].partitions[0].partition_index = 9;
+    assert_eq!(committed_code(&mut client, &nowhere).await, 3);
     assert_eq!(committed_code(&mut client, &commit("", -1)).await, 25);
     for (member, epoch, code) in [(None, -1, 0), (Some("a"), 1, 0), (Some("a"), 2, 113)] {
         let told = client.call(9, &fetch_offsets(member, epoch)).await;

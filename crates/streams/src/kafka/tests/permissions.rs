@@ -423,6 +423,10 @@ async fn cluster(c: &mut Client, api: &str) -> (Vec<i16>, Vec<i16>) {
                 vec![CLUSTER, CLUSTER],
             )
         }
+        "DescribeQuorum" => {
+            let asked = DescribeQuorumRequest::default();
+            one(c, 2, asked, |t| t.error_code, CLUSTER).await
+        }
         "AlterPartitionReassignments" => {
             let asked = AlterPartitionReassignmentsRequest::default();
             one(c, 0, asked, |t| t.error_code, CLUSTER).await
