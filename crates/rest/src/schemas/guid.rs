@@ -5,10 +5,10 @@
 //! header are read with either registry. Rules and metadata count with their keys in order and with
 //! what goes without saying; texts of lists that have no order are put in order.
 
+use md5::{Digest, Md5};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::md5::md5;
 use super::state::{Content, object};
 
 impl Content {
@@ -32,8 +32,13 @@ impl Content {
                 .filter_map(|list| rule_set.get(*list)?.as_array());
             rules.flatten().for_each(|rule| parts.rule(rule));
         }
-        Uuid::from_bytes(md5(&parts.0))
+        of(&parts.0)
     }
+}
+
+/// The GUID of what is digested, which says nothing of a UUID's version.
+fn of(digested: &[u8]) -> Uuid {
+    Uuid::from_bytes(Md5::digest(digested).into())
 }
 
 /// What is digested.
@@ -148,7 +153,7 @@ mod tests {
             };
             content.guid()
         };
-        let expected = |parts: &str| Uuid::from_bytes(md5(parts.as_bytes()));
+        let expected = |parts: &str| of(parts.as_bytes());
         let metadata = json!({"sensitive": ["z", "y", "z"], "properties": {"b": "2", "a": "1"},
             "tags": {"S.f": ["PII", "AD"]}});
         assert_eq!(

@@ -19,7 +19,6 @@ mod guid;
 mod http;
 mod limits;
 mod log;
-mod md5;
 mod parsed;
 mod record;
 mod registering;
