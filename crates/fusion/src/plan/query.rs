@@ -449,7 +449,7 @@ pub enum OutputCount {
     InsertTotal,
     /// `count_remove_total`.
     RemoveTotal,
-    /// `last_output_timestamp`, milliseconds; null before the first.
+    /// `last_output_timestamp`, milliseconds; before the first, when the statement started.
     LastOutput,
     /// `current_timestamp`, milliseconds.
     Now,

@@ -405,7 +405,7 @@ impl Rate {
             Value::Int(self.counts[1]),
             Value::Int(self.counts[2]),
             Value::Int(self.counts[3]),
-            self.last_output.map_or(Value::Null, Value::Int),
+            Value::Int(self.last_output.unwrap_or(self.started)),
             Value::Int(step.now),
         ];
         let slots = [0, 1, 2, 3, 4, 5];
