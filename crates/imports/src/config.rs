@@ -30,7 +30,7 @@ pub struct ImportsConfig {
     pub upload_bytes_max: ByteSize,
     /// For how long a job is told of after its end, with its journal and its rejected records.
     pub keep_jobs: HumanDuration,
-    /// The most records of one slice, a batch in the topic; up to 100 of whole slices are committed at
+    /// The most records of one slice, a batch in the topic; up to 50 of whole slices are committed at
     /// once while people are served, 250 otherwise. If not set, 50, and 250 where the store is a Kafka cluster. A job keeps the
     /// value that it was created with.
     pub slice_records: Option<u32>,

@@ -19,9 +19,8 @@ pub(crate) const SLICE_RECORDS: u32 = 50;
 /// Records of one turn, or one slice where that has more.
 pub(crate) const TURN_RECORDS: usize = SLICE_RECORDS_MAX as usize;
 
-/// The same while people are served: with half as many they were measured to wait no less, and the
-/// imports to get on a tenth slower.
-pub(crate) const TURN_RECORDS_WHILE_SERVED: usize = 100;
+/// The same while people are served: one usual slice.
+pub(crate) const TURN_RECORDS_WHILE_SERVED: usize = SLICE_RECORDS as usize;
 
 /// Bytes of the file from which on a turn has no further slice: so that others, and a cancel, wait no
 /// longer than for one slice of the largest.
