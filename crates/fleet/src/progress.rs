@@ -96,7 +96,11 @@ impl Fleet {
     /// [`FleetError::Unknown`], [`FleetError::Store`].
     pub(crate) async fn request(&self, id: &str) -> Result<RequestView, FleetError> {
         let request = self.inner.known_request(id).await?;
-        let counts = self.inner.counts_of(std::slice::from_ref(&request));
+        // All agents are looked at: not on their threads.
+        let (inner, counted) = (self.inner.clone(), request.clone());
+        let counts = move || inner.counts_of(&[counted]);
+        let counts = tokio::task::spawn_blocking(counts).await;
+        let counts = counts.map_err(|error| FleetError::Broken(error.to_string()))?;
         let counts = counts.get(&request.id).copied().unwrap_or_default();
         Ok(RequestView::of(&request, counts))
     }
