@@ -5,6 +5,7 @@
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use sqlx::sqlite::{
     SqliteConnectOptions, SqliteJournalMode, SqlitePool, SqlitePoolOptions, SqliteSynchronous,
@@ -124,7 +125,7 @@ impl Sqlite {
             .disable_statement_logging();
         let sort = |e| SqlError::sort(&path.to_string_lossy(), "open the database", e);
         // The writer first: it makes the file and sets WAL mode, which readers then find.
-        let writer = pool(1).connect_with(connect.clone()).await.map_err(sort)?;
+        let writer = first(&connect, sort).await?;
         let readers = pool(options.readers.max(1))
             .connect_lazy_with(connect.create_if_missing(false).pragma("query_only", "1"));
         Ok(Sqlite {
@@ -134,6 +135,26 @@ impl Sqlite {
         })
     }
 }
+
+/// Connects the writer. Of processes that set a new file's WAL mode at the same moment SQLite refuses
+/// all but one at once, since each has what the others wait for: those try again.
+async fn first(
+    connect: &SqliteConnectOptions,
+    sort: impl Fn(sqlx::Error) -> SqlError,
+) -> Result<SqlitePool, SqlError> {
+    let until = Instant::now() + limits::LOCK_WAIT;
+    loop {
+        match pool(1).connect_with(connect.clone()).await.map_err(&sort) {
+            Err(SqlError::Locked { .. }) if Instant::now() < until => {
+                tokio::time::sleep(LOCK_PAUSE).await;
+            }
+            connected => return connected,
+        }
+    }
+}
+
+/// Between two tries to set a file's WAL mode, which takes a sync of the disk.
+const LOCK_PAUSE: Duration = Duration::from_millis(10);
 
 fn pool(connections: u32) -> SqlitePoolOptions {
     SqlitePoolOptions::new()
@@ -201,6 +222,27 @@ mod tests {
             let database = open(&path, &TWO).await.unwrap();
             assert_eq!(count(&database).await, 1);
             database.close().await;
+        }
+    }
+
+    #[tokio::test(flavor = "multi_thread", worker_threads = 6)]
+    async fn who_makes_a_file_at_the_same_moment_opens_it() {
+        for _ in 0..30 {
+            let folder = tempfile::tempdir().unwrap();
+            let path = folder.path().join("test.db");
+            let all: Vec<_> = (0..6)
+                .map(|_| {
+                    let path = path.clone();
+                    tokio::spawn(async move { open(&path, &ONE).await })
+                })
+                .collect();
+            for opened in all {
+                let opened = opened.await.unwrap();
+                opened
+                    .unwrap_or_else(|e| panic!("{}", report(&e)))
+                    .close()
+                    .await;
+            }
         }
     }
 
