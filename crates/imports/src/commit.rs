@@ -1,6 +1,7 @@
 //! What slices did, as one transaction: records, journal, progress, and the job's end with its last
 //! slice. So a job that is complete is complete, and its counts can be counted again.
 
+use std::pin::pin;
 use std::time::Duration;
 
 use base::{TenantId, UnixMillis};
@@ -10,6 +11,7 @@ use streams::Placed;
 use crate::error::ImportsError;
 use crate::job::{Job, JobState};
 use crate::keys::Selectors;
+use crate::limits;
 use crate::policy::{Decided, Keys, decide, there};
 use crate::registry::{Registry, signed};
 use crate::slice::{Remark, RemarkKind, Slice, SliceRecord};
@@ -24,6 +26,9 @@ pub(crate) enum Committed {
     /// Nothing was written: the tenant's records are found by more selectors than the slices were
     /// read for.
     Outdated,
+    /// Nothing was written, as the topic took longer than the database is held for. The slices are in
+    /// the topic; when they come again it recognizes them.
+    Late,
 }
 
 /// Who commits: the lease's token, and how long the lease lasts from now on.
@@ -43,36 +48,23 @@ pub(crate) struct Writing<'w> {
     pub rows: usize,
 }
 
-/// A slice, and where its records went in the topic.
-#[derive(Debug)]
-pub(crate) struct Sent {
-    pub slice: Slice,
-    pub placed: Option<Placed>,
-}
-
 /// Slices that are committed together: their records in the file's order, and what else is of each.
 struct Turn {
     records: Vec<SliceRecord>,
     /// Where each slice's records begin among these.
-    slices: Vec<(usize, Sent)>,
-    /// Records that went to the topic.
-    sent: u64,
+    slices: Vec<(usize, Slice)>,
 }
 
 impl Turn {
-    fn of(slices: Vec<Sent>) -> Turn {
+    fn of(slices: Vec<Slice>) -> Turn {
         let mut turn = Turn {
             records: Vec::new(),
             slices: Vec::with_capacity(slices.len()),
-            sent: 0,
         };
-        for mut sent in slices {
+        for mut slice in slices {
             let begin = turn.records.len();
-            turn.records.append(&mut sent.slice.records);
-            turn.sent += sent
-                .placed
-                .map_or(0, |_| (turn.records.len() - begin) as u64);
-            turn.slices.push((begin, sent));
+            turn.records.append(&mut slice.records);
+            turn.slices.push((begin, slice));
         }
         turn
     }
@@ -80,8 +72,8 @@ impl Turn {
     /// The slice of a record.
     fn slice_of(&self, record: usize) -> Option<&Slice> {
         let after = self.slices.partition_point(|(begin, _)| *begin <= record);
-        let (_, sent) = self.slices.get(after.checked_sub(1)?)?;
-        Some(&sent.slice)
+        let (_, slice) = self.slices.get(after.checked_sub(1)?)?;
+        Some(slice)
     }
 
     /// What is to be journaled.
@@ -90,15 +82,14 @@ impl Turn {
             let (record, slice) = (self.records.get(*index)?, self.slice_of(*index)?);
             Some(slice.remark_on(record, *kind, reason.clone()))
         });
-        let of_slices = self.slices.iter().map(|(_, sent)| &sent.slice.remarks);
+        let of_slices = self.slices.iter().map(|(_, slice)| &slice.remarks);
         of_slices.flatten().cloned().chain(of_policy).collect()
     }
 
-    /// Each slice's row.
+    /// Each slice's row, but for where its records went in the topic, which comes last.
     fn places(&self, job: &Job, remarks: &[Remark], now: UnixMillis) -> Vec<Vec<Value>> {
         let mut first = job.next_ordinal;
-        let row = |(number, (begin, sent)): (usize, &(usize, Sent))| {
-            let Sent { slice, placed } = sent;
+        let row = |(number, (begin, slice)): (usize, &(usize, Slice))| {
             let end = self
                 .slices
                 .get(number + 1)
@@ -118,8 +109,6 @@ impl Turn {
                 ordinals.start.into(),
                 signed(done as u64).into(),
                 signed(rejected as u64).into(),
-                placed.map(|placed| i64::from(placed.partition)).into(),
-                placed.map(|placed| placed.base_offset).into(),
                 now.0.into(),
             ]
         };
@@ -127,21 +116,86 @@ impl Turn {
     }
 }
 
+/// A transaction with the records. What is to go with them waits for where they went in the topic.
+struct Written<'w> {
+    tx: Transaction,
+    job: &'w Job,
+    /// The job's counts and the tenant's, and what else is of the turn.
+    counts: Vec<Statement>,
+    places: Vec<Vec<Value>>,
+    keys: Keys,
+    remarks: Vec<Remark>,
+    state: JobState,
+}
+
+impl Written<'_> {
+    async fn commit(mut self, placed: Vec<Option<Placed>>) -> Result<Committed, ImportsError> {
+        for (row, placed) in self.places.iter_mut().zip(placed) {
+            row.push(placed.map(|placed| i64::from(placed.partition)).into());
+            row.push(placed.map(|placed| placed.base_offset).into());
+        }
+        let (mut tx, mut statements) = (self.tx, self.counts);
+        // Whoever was fenced off finds rows of another there.
+        statements.push(tx.dialect().insert(&INSERT_SLICE, self.places));
+        let found = tx.run_together("count a slice", statements).await?;
+        match found.as_slice() {
+            [0, ..] => return Ok(Committed::Fenced),
+            [_, 0, ..] => return Ok(Committed::Outdated),
+            _ => {}
+        }
+        self.keys.write(&mut tx, &self.job.tenant).await?;
+        let remarks = self.remarks.into_iter();
+        let remarks = remarks.map(|remark| remark_row(self.job, remark)).collect();
+        tx.insert("write the journal", &INSERT_REMARK, remarks)
+            .await?;
+        tx.commit("commit a slice").await?;
+        Ok(Committed::State(self.state))
+    }
+}
+
 impl Registry {
-    /// Commits what slices of a running job did that follow each other.
+    /// Commits what slices of a running job did that follow each other, once `sending` has answered
+    /// where each one's records went in the topic. What is to be committed is written meanwhile, and
+    /// taken back where that takes long: others wait for it.
     pub async fn commit_slices(
         &self,
         job: &Job,
-        slices: Vec<Sent>,
+        slices: Vec<Slice>,
+        sending: impl Future<Output = Result<Vec<Option<Placed>>, ImportsError>>,
+        writing: Writing<'_>,
+        now: UnixMillis,
+    ) -> Result<Committed, ImportsError> {
+        let mut sending = pin!(sending);
+        let (placed, written) = tokio::join!(
+            tokio::time::timeout(limits::HELD_FOR_TOPIC_MAX, sending.as_mut()),
+            self.write(job, slices, writing, now)
+        );
+        let Ok(placed) = placed else {
+            drop(written);
+            sending.await?;
+            return Ok(Committed::Late);
+        };
+        let placed = placed?;
+        match written? {
+            Some(written) => written.commit(placed).await,
+            None => Ok(Committed::State(job.state)),
+        }
+    }
+
+    /// Writes the records of slices, if there are any slices, and does not commit them.
+    async fn write<'w>(
+        &self,
+        job: &'w Job,
+        slices: Vec<Slice>,
         Writing {
             lease,
             selectors,
             rows: rows_at_once,
         }: Writing<'_>,
         now: UnixMillis,
-    ) -> Result<Committed, ImportsError> {
-        let Some(Sent { slice: latest, .. }) = slices.last() else {
-            return Ok(Committed::State(job.state));
+    ) -> Result<Option<Written<'w>>, ImportsError> {
+        let Some(latest) = slices.last() else {
+            return Ok(None);
         };
         let (next, last) = (latest.next(), latest.last);
         let turn = Turn::of(slices);
@@ -186,16 +240,20 @@ impl Registry {
              error = NULL
              WHERE number = ? AND state = 'running' AND bytes_done = ? AND token = ?",
         );
-        let counts = [
+        let sent = match job.sink.has_topic() {
+            true => turn.records.len() as u64,
+            false => 0,
+        };
+        let progressed = [
             done,
             decided.created,
             decided.updated,
             skipped,
             rejected,
-            turn.sent,
+            sent,
             total,
         ];
-        let progress = counts
+        let progress = progressed
             .into_iter()
             .fold(progress, |statement, count| statement.bind(signed(count)))
             .bind(signed(next.offset))
@@ -208,9 +266,6 @@ impl Registry {
             .bind(signed(job.bytes_done))
             .bind(lease.token);
         let progress = self.while_it_fits(progress);
-        if tx.run("count a slice", &progress).await? == 0 {
-            return Ok(Committed::Fenced);
-        }
         let tenant = Statement::new(
             "UPDATE import_tenants SET records_done = records_done + ?,
              records_rejected = records_rejected + ?, bytes_done = bytes_done + ?, updated_ms = ?
@@ -225,11 +280,8 @@ impl Registry {
             true => tenant.push(" AND selectors = ?").bind(selectors.revision),
             false => tenant,
         };
-        if tx.run("count for the tenant", &tenant).await? == 0 {
-            return Ok(Committed::Outdated);
-        }
+        let mut counts = vec![progress, tenant];
         let places = turn.places(job, &remarks, now);
-        let remarks = remarks.into_iter().map(|r| remark_row(job, r)).collect();
         if !decided.rows.is_empty() {
             let queued = vec![
                 Value::from(job.tenant.as_str()),
@@ -238,12 +290,7 @@ impl Registry {
                 (next.ordinal - 1).into(),
                 now.0.into(),
             ];
-            tx.insert(
-                "queue a slice for the search index",
-                &INSERT_QUEUED,
-                vec![queued],
-            )
-            .await?;
+            counts.push(tx.dialect().insert(&INSERT_QUEUED, vec![queued]));
         }
         let mut rows = rows(job, turn.records, decided.rows);
         while !rows.is_empty() {
@@ -251,12 +298,15 @@ impl Registry {
             let some = std::mem::replace(&mut rows, rest);
             tx.insert("store records", &INSERT_RECORD, some).await?;
         }
-        keys.write(&mut tx, &job.tenant).await?;
-        tx.insert("write the journal", &INSERT_REMARK, remarks)
-            .await?;
-        tx.insert("write the slices", &INSERT_SLICE, places).await?;
-        tx.commit("commit a slice").await?;
-        Ok(Committed::State(state))
+        Ok(Some(Written {
+            tx,
+            job,
+            counts,
+            places,
+            keys,
+            remarks,
+            state,
+        }))
     }
 }
 
@@ -329,11 +379,13 @@ const INSERT_SLICE: Insert = Insert {
         "first_ordinal",
         "records",
         "rejected",
+        "committed_ms",
         "partition_number",
         "base_offset",
-        "committed_ms",
     ],
-    conflict: Conflict::Fail,
+    conflict: Conflict::Keep {
+        key: &["job", "start"],
+    },
 };
 
 const INSERT_QUEUED: Insert = Insert {

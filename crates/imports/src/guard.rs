@@ -4,10 +4,11 @@
 //! Latencies of the foreground without bulk work give two bounds: a quarter more than their 95th
 //! percentile, and twice as much. Twice a second it is counted how many operations beside bulk work
 //! took longer. When these are more than the twentieth that there always is, and more than chance makes
-//! of it, bulk's share of the time becomes seven tenths of what it was. For the first bound that ends
-//! at eight tenths, and it comes back to them; only for the second it goes on, down to the tenth that
-//! bulk work always keeps. When operations are none too long it gets a tenth more. With nobody to serve it has all of it again. A
-//! share below one is kept by a pause after each turn, and after what the search index takes in at once.
+//! of it, bulk's share of the time becomes nine tenths of what it was for the first bound, down to eight
+//! tenths of all, and it comes back to them; for the second it becomes seven tenths of what it was, down
+//! to the tenth that bulk work always keeps. When operations are none too long it gets a tenth more.
+//! With nobody to serve it has all of it again. A share below one is kept by a pause after each turn,
+//! and after what the search index takes in at once.
 //! Nobody waits for the index, which has a smaller share while anybody is served.
 //!
 //! What a little longer is comes of cores and a disk that are shared at all: to have bulk work rest
@@ -125,7 +126,7 @@ impl Guard {
         let share = if longer(MUCH) > too_many {
             (self.share * 0.7).max(SHARE_MIN)
         } else if longer(LITTLE) > too_many && self.share > SHARE_FOR_LITTLE {
-            (self.share * 0.7).max(SHARE_FOR_LITTLE)
+            (self.share * 0.9).max(SHARE_FOR_LITTLE)
         } else if longer(NONE) <= usual {
             (self.share + 0.1).min(1.0)
         } else if self.share < SHARE_FOR_LITTLE {

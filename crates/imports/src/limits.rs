@@ -19,8 +19,11 @@ pub(crate) const SLICE_RECORDS: u32 = 50;
 /// Records of one turn, or one slice where that has more.
 pub(crate) const TURN_RECORDS: usize = SLICE_RECORDS_MAX as usize;
 
-/// The same while people are served: one usual slice.
-pub(crate) const TURN_RECORDS_WHILE_SERVED: usize = SLICE_RECORDS as usize;
+/// The same while people are served.
+pub(crate) const TURN_RECORDS_WHILE_SERVED: usize = 2 * SLICE_RECORDS as usize;
+
+/// The same where records go to a file, whose one writer they wait for.
+pub(crate) const TURN_RECORDS_WHILE_SERVED_BY_A_FILE: usize = SLICE_RECORDS as usize;
 
 /// Bytes of the file from which on a turn has no further slice: so that others, and a cancel, wait no
 /// longer than for one slice of the largest.
@@ -29,6 +32,10 @@ pub(crate) const TURN_BYTES: u64 = SLICE_BYTES_MAX as u64;
 /// Slices of one turn: a store remembers as many batches of a producer, and after a crash all of them
 /// come again.
 pub(crate) const TURN_SLICES_MAX: usize = streams::limits::PRODUCER_BATCHES_REMEMBERED;
+
+/// How long a slice's transaction is held open for its topic: the sync of a disk that is busy, and less
+/// than people notice who wait for the database.
+pub(crate) const HELD_FOR_TOPIC_MAX: Duration = Duration::from_millis(100);
 
 /// Bytes of keys and values of one slice's records: a slice is one batch in the store, which takes
 /// about 1 MiB, and one batch is what the store recognizes when it comes again after a crash.

@@ -2,9 +2,10 @@
 //!
 //! A turn is a few slices of a job's file, and fewer while people are served at the counter: what
 //! they wait for is the disk, and a commit of a few records keeps it busy for less long. Each slice's
-//! records go to the topic as one batch, and then one transaction writes those of all to the sink
-//! together with the job's progress. A crash between the two repeats the slices: they are the same
-//! batches with the same producer sequences, which the store recognizes. A job's sequence is the
+//! records go to the topic as one batch, and one transaction writes those of all to the sink together
+//! with the job's progress. It is written while the topic syncs, and committed when that is done. A
+//! crash between the two repeats the slices: they are the same batches with the same producer
+//! sequences, which the store recognizes. A job's sequence is the
 //! number of its records that went to the topic. The topic gets every intact record; what a profile's
 //! policy leaves out is left out of the sink alone.
 //!
@@ -16,10 +17,10 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use streams::{ProduceBatch, ProducerSequence, Record};
+use streams::{Placed, ProduceBatch, ProducerSequence, Record};
 
 use crate::ahead::{Ahead, Source};
-use crate::commit::{Committed, Lease, Sent, Writing};
+use crate::commit::{Committed, Lease, Writing};
 use crate::error::ImportsError;
 use crate::imports::Core;
 use crate::job::{Class, Job, JobState};
@@ -115,7 +116,7 @@ impl Core {
             ordinal: job.next_ordinal,
         };
         let is_serving = self.guard.lock().is_serving(self.opened.elapsed());
-        let count = slices_of_turn(&job, is_serving);
+        let count = self.slices_of_turn(&job, is_serving);
         let source = Source {
             file,
             job: job.clone(),
@@ -129,7 +130,7 @@ impl Core {
         let rest = slices.split_off(count.min(slices.len()));
         let ahead = self.ahead_of(&slices, rest, count, source);
         let counts = Counts::of(&slices);
-        let sent = self.send(&job, slices).await?;
+        let sending = self.send(&job, &slices);
         let lease = Lease {
             token,
             lasts: limits::LEASE,
@@ -144,10 +145,25 @@ impl Core {
             rows,
         };
         let now = self.clock.now();
-        let committed = self.behind.commit_slices(&job, sent, writing, now).await?;
-        let state = match committed {
+        let behind = &self.behind;
+        let committed = match self.store.is_shared() {
+            // A cluster takes its time, and no database is held up for that.
+            true => {
+                let placed = std::future::ready(Ok(sending.await?));
+                behind
+                    .commit_slices(&job, slices, placed, writing, now)
+                    .await
+            }
+            false => {
+                behind
+                    .commit_slices(&job, slices, sending, writing, now)
+                    .await
+            }
+        };
+        let state = match committed? {
             Committed::State(state) => state,
             Committed::Fenced => return Ok(Outcome::Lost),
+            Committed::Late => return Ok(Outcome::State(JobState::Running)),
             Committed::Outdated => {
                 if let Some(live) = self.live.lock().jobs.get_mut(&number) {
                     live.selectors = None;
@@ -170,6 +186,17 @@ impl Core {
             false => limits::SLICE_RECORDS,
         };
         self.config.slice_records.unwrap_or(usual)
+    }
+
+    /// How many slices of a job are one turn.
+    fn slices_of_turn(&self, job: &Job, is_serving: bool) -> usize {
+        let records = usize::try_from(job.slice_records).unwrap_or(usize::MAX);
+        let turn = match (is_serving, self.registry.is_shared()) {
+            (false, _) => limits::TURN_RECORDS,
+            (true, true) => limits::TURN_RECORDS_WHILE_SERVED,
+            (true, false) => limits::TURN_RECORDS_WHILE_SERVED_BY_A_FILE,
+        };
+        (turn / records.max(1)).clamp(1, limits::TURN_SLICES_MAX)
     }
 
     /// The selectors that a job's slices are read for; none while the tenant's records are not found
@@ -238,25 +265,34 @@ impl Core {
         Ok(file)
     }
 
-    /// Sends slices' records to the topic: one batch of each, durable when this returns.
-    async fn send(&self, job: &Job, slices: Vec<Slice>) -> Result<Vec<Sent>, ImportsError> {
-        let of = |slice: &Slice| job.sink.has_topic() && !slice.records.is_empty();
+    /// Sends slices' records to the topic, one batch of each; where each went, durable when this
+    /// returns.
+    fn send(
+        &self,
+        job: &Job,
+        slices: &[Slice],
+    ) -> impl Future<Output = Result<Vec<Option<Placed>>, ImportsError>> + use<'_> {
         let mut sequence = job.records_sent;
+        let is_sent = |slice: &Slice| job.sink.has_topic() && !slice.records.is_empty();
         let batch = |slice: &Slice| {
             let batch = batch(job, slice, sequence);
             sequence += slice.records.len() as u64;
             batch
         };
-        let batches: Vec<_> = slices.iter().filter(|slice| of(slice)).map(batch).collect();
-        let mut placed = match batches.is_empty() {
-            true => Vec::new().into_iter(),
-            false => self.store.produce_in_order(batches).await?.into_iter(),
-        };
-        let sent = |slice: Slice| Sent {
-            placed: of(&slice).then(|| placed.next()).flatten(),
-            slice,
-        };
-        Ok(slices.into_iter().map(sent).collect())
+        let are_sent: Vec<bool> = slices.iter().map(is_sent).collect();
+        let batches: Vec<_> = slices
+            .iter()
+            .filter(|slice| is_sent(slice))
+            .map(batch)
+            .collect();
+        async move {
+            let mut placed = match batches.is_empty() {
+                true => Vec::new().into_iter(),
+                false => self.store.produce_in_order(batches).await?.into_iter(),
+            };
+            let of = |is_sent: bool| is_sent.then(|| placed.next()).flatten();
+            Ok(are_sent.into_iter().map(of).collect())
+        }
     }
 }
 
@@ -311,16 +347,6 @@ pub(crate) async fn work(core: Arc<Core>) {
             }
         }
     }
-}
-
-/// How many slices of a job are one turn.
-fn slices_of_turn(job: &Job, is_serving: bool) -> usize {
-    let records = usize::try_from(job.slice_records).unwrap_or(usize::MAX);
-    let slices = |turn: usize| (turn / records.max(1)).clamp(1, limits::TURN_SLICES_MAX);
-    slices(match is_serving {
-        true => limits::TURN_RECORDS_WHILE_SERVED,
-        false => limits::TURN_RECORDS,
-    })
 }
 
 /// A slice's records as they go to the topic, the first with this number.

@@ -71,6 +71,18 @@ impl Database {
         Ok(database)
     }
 
+    /// Has a PostgreSQL make the files of its log, as one has them that has been in use: a new one makes
+    /// each when it comes to it, and every commit waits meanwhile.
+    pub fn fill_log(&self) -> Result<(), LabError> {
+        let fill = format!(
+            "SELECT count(pg_logical_emit_message(false, 'lab', repeat('x', {LOG_MESSAGE}))) \
+             FROM generate_series(1, {LOG_MESSAGES})"
+        );
+        let mut psql = Command::new("psql");
+        psql.args([self.url.as_str(), "-q", "-c", &fill, "-c", "CHECKPOINT"]);
+        run(&mut psql).map(drop)
+    }
+
     /// What the server and the processes that it started have used.
     pub fn used(&self) -> Used {
         self.process
@@ -238,4 +250,7 @@ pub fn run(command: &mut Command) -> Result<Vec<u8>, LabError> {
     }
 }
 
+/// Bytes of a message in PostgreSQL's log, and messages until it has more than a run writes.
+const LOG_MESSAGE: usize = 4 << 20;
+const LOG_MESSAGES: usize = 100;
 const PASSWORD: &str = "not-a-secret";

@@ -17,7 +17,7 @@ use crate::limits;
 use crate::migration::{self, Schema};
 use crate::place::Place;
 use crate::sqlite::{Options, Sqlite, SqliteTransaction};
-use crate::statement::{Insert, Lookup, Row, Statement, Value, tuple};
+use crate::statement::{Insert, Lookup, Row, Statement, Value};
 
 /// An open database: cheap to clone.
 #[derive(Clone)]
@@ -464,6 +464,33 @@ impl Transaction {
         timely(&self.place, what, done).await
     }
 
+    /// Runs statements of which none needs what another does: as one on PostgreSQL, which so answers
+    /// once for all. Returns how many rows each found. There none may have a `RETURNING`, and no two may
+    /// write the same row.
+    pub async fn run_together(
+        &mut self,
+        what: &'static str,
+        statements: Vec<Statement>,
+    ) -> Result<Vec<u64>, SqlError> {
+        if self.dialect() != Dialect::Postgres {
+            let mut found = Vec::with_capacity(statements.len());
+            for statement in &statements {
+                found.push(self.run(what, statement).await?);
+            }
+            return Ok(found);
+        }
+        let names: Vec<String> = (0..statements.len())
+            .map(|n| format!("found_{n}"))
+            .collect();
+        let row = self.row(what, &together(&names, statements)).await?;
+        let Some(row) = row else {
+            return Ok(Vec::new());
+        };
+        let count = |name: &String| row.number(name).map(i64::unsigned_abs);
+        let counts: Result<Vec<u64>, sqlx::Error> = names.iter().map(count).collect();
+        counts.map_err(|e| self.error(what, e))
+    }
+
     /// Runs `texts` as they are, without values: a migration.
     pub(crate) async fn run_raw(
         &mut self,
@@ -491,24 +518,10 @@ impl Transaction {
         }
         let width = into.columns.len().max(1);
         let rows_max = limits::ROWS_PER_STATEMENT_MAX.min(limits::VALUES_PER_STATEMENT_MAX / width);
-        let one = tuple(width);
         let mut rows = rows.into_iter().peekable();
         while rows.peek().is_some() {
-            let mut values = Vec::new();
-            let mut count = 0;
-            for row in rows.by_ref().take(rows_max) {
-                debug_assert_eq!(row.len(), width, "a row of {}", into.table);
-                values.extend(row);
-                count += 1;
-            }
-            let text = format!(
-                "INSERT INTO {} ({}) VALUES {}{}",
-                into.table,
-                into.columns.join(", "),
-                vec![one.as_str(); count].join(", "),
-                self.dialect().on_conflict(&into.conflict)
-            );
-            self.run(what, &Statement { text, values }).await?;
+            let some = rows.by_ref().take(rows_max).collect();
+            self.run(what, &self.dialect().insert(into, some)).await?;
         }
         Ok(())
     }
@@ -654,6 +667,19 @@ impl fmt::Debug for Transaction {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Transaction({})", self.place)
     }
+}
+
+/// PostgreSQL's way to run statements as one, which answers how many rows each found under its name.
+fn together(names: &[String], statements: Vec<Statement>) -> Statement {
+    let (mut parts, mut values) = (Vec::with_capacity(names.len()), Vec::new());
+    for (name, statement) in names.iter().zip(statements) {
+        parts.push(format!("{name} AS ({} RETURNING 1)", statement.text));
+        values.extend(statement.values);
+    }
+    let count = |name: &String| format!("(SELECT count(*) FROM {name}) AS {name}");
+    let counts: Vec<String> = names.iter().map(count).collect();
+    let text = format!("WITH {} SELECT {}", parts.join(", "), counts.join(", "));
+    Statement { text, values }
 }
 
 /// Gives up a call that takes too long: a packet that is lost for good shows in nothing else.

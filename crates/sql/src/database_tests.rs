@@ -216,6 +216,40 @@ async fn many_nodes_start_on_one_empty_database_at_once() {
 }
 
 #[tokio::test]
+async fn statements_that_run_together_tell_what_each_found_on_every_database() {
+    let folder = tempfile::tempdir().unwrap();
+    for place in places(folder.path()).await {
+        let database = Database::open(&place, Options::default(), &SCHEMA)
+            .await
+            .unwrap();
+        let mut tx = database.begin().await.unwrap();
+        let all = [("Ada", 36), ("Bob", 7), ("Eve", 9)];
+        let all = all.map(|(name, age)| person(name, Some(age)));
+        tx.insert("add people", &PEOPLE, all.to_vec())
+            .await
+            .unwrap();
+        let older = Statement::new("UPDATE people SET age = age + ? WHERE name <> ?");
+        let nobody = Statement::new("DELETE FROM people WHERE name = ?").bind("nobody");
+        let statements = vec![
+            older.bind(1).bind("Eve"),
+            nobody,
+            tx.dialect()
+                .insert(&PEOPLE, vec![person("Mia", None), person("Zoe", Some(1))]),
+        ];
+        let found = tx.run_together("change people", statements).await.unwrap();
+        assert_eq!(found, [2, 0, 2], "{place}");
+        tx.commit("change people").await.unwrap();
+        let all = Statement::new("SELECT name, age FROM people ORDER BY name");
+        let rows = database.rows("read", &all).await.unwrap();
+        let ages: Vec<_> = rows
+            .iter()
+            .map(|row| row.maybe_number("age").unwrap())
+            .collect();
+        assert_eq!(ages, [Some(37), Some(8), Some(9), None, Some(1)], "{place}");
+    }
+}
+
+#[tokio::test]
 async fn a_double_key_is_told_apart_on_every_database() {
     let folder = tempfile::tempdir().unwrap();
     for place in places(folder.path()).await {

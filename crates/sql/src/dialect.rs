@@ -5,7 +5,7 @@
 //! that `Edge` and `edge` are two classes on every database and a list has one order.
 
 use crate::json_rows::JsonInsert;
-use crate::statement::Conflict;
+use crate::statement::{Conflict, Insert, Statement, Value, tuple};
 
 /// A text as every database can store it: PostgreSQL's hold all characters but this one.
 pub(crate) fn storable(text: String) -> String {
@@ -76,6 +76,21 @@ impl Dialect {
         }
     }
 
+    /// Writes rows, as many as a statement may hold.
+    pub fn insert(self, into: &Insert, rows: Vec<Vec<Value>>) -> Statement {
+        let width = into.columns.len();
+        debug_assert!(rows.iter().all(|row| row.len() == width), "{}", into.table);
+        let text = format!(
+            "INSERT INTO {} ({}) VALUES {}{}",
+            into.table,
+            into.columns.join(", "),
+            vec![tuple(width).as_str(); rows.len()].join(", "),
+            self.on_conflict(&into.conflict)
+        );
+        let values = rows.into_iter().flatten().collect();
+        Statement { text, values }
+    }
+
     /// What follows an INSERT's values, for rows whose key is there already.
     pub(crate) fn on_conflict(self, conflict: &Conflict) -> String {
         let (key, columns) = match conflict {
@@ -122,7 +137,7 @@ impl Dialect {
                 format!("SELECT {} FROM json_each(?) WHERE true", fields.join(", "))
             }
             Dialect::MySql => {
-                let row = crate::statement::tuple(into.columns.len());
+                let row = tuple(into.columns.len());
                 format!("VALUES {}", vec![row; rows].join(", "))
             }
         };

@@ -232,17 +232,59 @@ async fn a_worker_that_lost_its_lease_commits_nothing() {
         selectors: &Selectors::default(),
         rows: 1,
     };
-    let sent = vec![crate::commit::Sent {
-        slice,
-        placed: None,
-    }];
-    let committed = registry.commit_slices(&job, sent, writing, now).await;
+    let sent = std::future::ready(Ok(vec![None]));
+    let committed = registry
+        .commit_slices(&job, vec![slice], sent, writing, now)
+        .await;
     assert_eq!(
         committed.unwrap(),
         crate::commit::Committed::Fenced,
         "{paused}"
     );
     assert_eq!(service.ended(&id).await["records_done"], 3_000);
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_waits_for_the_database_while_a_topic_takes_long() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(10)).await;
+    let id = service
+        .import("format=marc&sink=records", books(0..3_000))
+        .await;
+    let path = format!("/api/v1/imports/{id}");
+    service.post(&format!("{path}/pause")).await;
+    let registry = service.imports.core.registry.clone();
+    let job = registry.job(&id).await.unwrap();
+    let mut slice = crate::slice::Slice::default();
+    slice.start = job.bytes_done;
+    slice.end = job.bytes_done + 1;
+    let (stored, is_stored) = tokio::sync::oneshot::channel();
+    let commit = tokio::spawn(async move {
+        let lease = crate::commit::Lease {
+            token: 1,
+            lasts: Duration::from_secs(1),
+        };
+        let writing = crate::commit::Writing {
+            lease,
+            selectors: &Selectors::default(),
+            rows: 1,
+        };
+        let sending = async {
+            is_stored.await.unwrap();
+            Ok(vec![None])
+        };
+        let now = base::UnixMillis(0);
+        registry
+            .commit_slices(&job, vec![slice], sending, writing, now)
+            .await
+    });
+    // It is written by a file's one writer, and ends while the topic has not answered.
+    service.post(&format!("{path}/resume")).await;
+    assert_eq!(service.ended(&id).await["records_done"], 3_000);
+    stored.send(()).unwrap();
+    let committed = commit.await.unwrap();
+    assert_eq!(committed.unwrap(), crate::commit::Committed::Late);
     service.close().await;
 }
 

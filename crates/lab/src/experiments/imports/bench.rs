@@ -48,6 +48,19 @@ impl Bench {
         })
     }
 
+    /// The same, with a server that has been in use.
+    pub fn start_in_use(
+        setting: &Setting,
+        name: &str,
+        on: Option<Kind>,
+    ) -> Result<Bench, LabError> {
+        let bench = Bench::start_on(setting, name, on)?;
+        if let Some(database) = &bench.database {
+            database.fill_log()?;
+        }
+        Ok(bench)
+    }
+
     /// Starts an import of `records` generated books from number `first` on; answers the job's id.
     pub async fn import(
         &self,

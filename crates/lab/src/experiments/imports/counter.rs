@@ -61,6 +61,12 @@ impl Served {
             .ok_or_else(|| LabError::Failed("nobody was served".to_owned()))
     }
 
+    /// Those that were meant to begin after this time.
+    pub fn since(mut self, from: Duration) -> Served {
+        self.0.retain(|(meant, _)| *meant >= from.as_secs_f64());
+        self
+    }
+
     /// What each took in milliseconds, over the time.
     pub fn points(self) -> Vec<(f64, f64)> {
         let points = self.0.into_iter();
