@@ -6,10 +6,12 @@ use std::sync::Arc;
 
 use base::TenantId;
 use parking_lot::Mutex;
+use sql::Statement;
 
 use crate::error::ImportsError;
 use crate::imports::{Core, Live};
 use crate::limits;
+use crate::registry::Registry;
 
 /// How many there may be of something.
 #[derive(Clone, Copy, Debug)]
@@ -92,10 +94,40 @@ impl Live {
 
 impl Core {
     /// Refuses more unfinished jobs than the process takes, or takes of a tenant.
-    pub fn check_room(&self, tenant: &TenantId) -> Result<(), ImportsError> {
+    pub async fn check_room(&self, tenant: &TenantId) -> Result<(), ImportsError> {
+        let paused = self.registry.paused(tenant).await?;
         let live = self.live.lock();
-        let all = live.jobs.len() + live.uploading.len();
-        limits::JOBS_ACTIVE.check(live.jobs_of(tenant), all)
+        let all = live.jobs.len() + live.uploading.len() + paused.all;
+        limits::JOBS_ACTIVE.check(live.jobs_of(tenant) + paused.own, all)
+    }
+}
+
+/// Jobs that are paused: each has its file, and may go on at any time.
+struct Paused {
+    own: usize,
+    all: usize,
+}
+
+impl Registry {
+    async fn paused(&self, tenant: &TenantId) -> Result<Paused, ImportsError> {
+        let what = "count paused jobs";
+        let select = Statement::new(
+            "SELECT count(CASE WHEN tenant = ? THEN 1 END) AS own_jobs, count(*) AS all_jobs
+             FROM import_jobs WHERE state = 'paused'",
+        )
+        .bind(tenant.as_str());
+        let row = self.database.row(what, &select).await?;
+        let count = |name: &str| {
+            let count = row.as_ref().map_or(Ok(0), |row| row.number(name));
+            count.map(|count| usize::try_from(count).unwrap_or(usize::MAX))
+        };
+        let read = || -> Result<Paused, sqlx::Error> {
+            Ok(Paused {
+                own: count("own_jobs")?,
+                all: count("all_jobs")?,
+            })
+        };
+        Ok(read().map_err(|e| self.error(what, e))?)
     }
 }
 

@@ -8,19 +8,15 @@
 //!
 //! An address may hold a secret in its query: neither answers nor traces show that part.
 
-use std::pin::Pin;
-use std::task::{Context, Poll};
 use std::time::Duration;
 
 use base::TenantId;
-use bytes::Bytes;
-use http_body::Frame;
 use reqwest::header::{CONTENT_RANGE, ETAG, HeaderMap, IF_RANGE, LAST_MODIFIED, LOCATION, RANGE};
 use reqwest::{Client, Response, StatusCode, Url};
-use tokio::sync::mpsc::{Receiver, Sender, channel};
 
 use crate::error::ImportsError;
 use crate::limits;
+use crate::pieces::{Pieces, Told};
 
 /// The addresses that may be fetched.
 #[derive(Clone, Debug, Default)]
@@ -103,25 +99,9 @@ pub(crate) fn shown(url: &str) -> &str {
     url.split(['?', '#']).next().unwrap_or(url)
 }
 
-/// The bytes of a file as they come.
-pub(crate) struct Fetched(Receiver<Result<Bytes, ImportsError>>);
-
-impl http_body::Body for Fetched {
-    type Data = Bytes;
-    type Error = ImportsError;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, ImportsError>>> {
-        let next = self.0.poll_recv(context);
-        next.map(|next| next.map(|bytes| bytes.map(Frame::data)))
-    }
-}
-
 /// Fetches a file; ends when nobody reads it any more.
-pub(crate) fn fetch(url: Url, allowed: Allowed, bytes_max: u64) -> Fetched {
-    let (told, fetched) = channel(limits::FETCHED_CHUNKS_MAX);
+pub(crate) fn fetch(url: Url, allowed: Allowed, bytes_max: u64) -> Pieces {
+    let (told, fetched) = Pieces::new();
     tokio::spawn(async move {
         let mut download = Download {
             url,
@@ -136,7 +116,7 @@ pub(crate) fn fetch(url: Url, allowed: Allowed, bytes_max: u64) -> Fetched {
             let _ = download.told.send(Err(error)).await;
         }
     });
-    Fetched(fetched)
+    fetched
 }
 
 struct Download {
@@ -147,7 +127,7 @@ struct Download {
     bytes: u64,
     /// What tells whether the file is the same still.
     mark: Option<String>,
-    told: Sender<Result<Bytes, ImportsError>>,
+    told: Told,
 }
 
 /// What came of one request.

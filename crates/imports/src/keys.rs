@@ -13,7 +13,6 @@
 use std::collections::HashSet;
 
 use base::TenantId;
-use serde_json::Value as Json;
 use sql::{Conflict, Insert, Row, Statement, Value};
 
 use crate::commit::lock_tenant;
@@ -21,7 +20,7 @@ use crate::error::ImportsError;
 use crate::job::Format;
 use crate::limits;
 use crate::marc::parse_json;
-use crate::profile::{Profile, Values, marc_values, object_values};
+use crate::profile::{Object, Profile, Values, marc_values};
 use crate::registry::Registry;
 use crate::slice::storable;
 
@@ -96,8 +95,10 @@ impl Selectors {
         if self.is_empty() {
             return Vec::new();
         }
-        let value: Json = serde_json::from_str(text).unwrap_or_default();
-        self.keys(|selector| object_values(&value, selector))
+        match Object::read(text) {
+            Ok(object) => self.keys(|selector| object.values(selector)),
+            Err(_) => Vec::new(),
+        }
     }
 
     /// The keys of a record of the sink.

@@ -26,6 +26,7 @@ mod keys;
 mod limits;
 mod live;
 mod marc;
+mod pieces;
 mod policy;
 mod profile;
 mod purge;

@@ -67,7 +67,8 @@ pub(crate) const WORKERS: usize = 1;
 /// Most slices at the same time, whatever is configured: each holds some megabytes.
 pub(crate) const WORKERS_MAX: usize = 16;
 
-/// Jobs that are running or uploading at the same time: each is an entry in memory and a file.
+/// Jobs that are running, uploading or paused at the same time: each is a file, and most an entry in
+/// memory.
 pub(crate) const JOBS_ACTIVE: Bound = Bound {
     what: "unfinished imports",
     max: 10_000,
@@ -90,8 +91,12 @@ pub(crate) const UPLOAD_BUFFER_BYTES: usize = 256 << 10;
 /// How long an upload may stand still before it is given up.
 pub(crate) const UPLOAD_IDLE_MAX: Duration = Duration::from_secs(60);
 
-/// Chunks of a fetched file that wait to be written; each is some KiB.
-pub(crate) const FETCHED_CHUNKS_MAX: usize = 8;
+/// Pieces of a fetched file, or of rejected records, that wait for whoever takes them in; each is some
+/// KiB.
+pub(crate) const PIECES_MAX: usize = 8;
+
+/// Bytes of rejected records that go out at once, and a record more.
+pub(crate) const REJECTS_PIECE_BYTES: usize = 64 << 10;
 
 /// Addresses behind each other to which a fetched file's server may send on.
 pub(crate) const FETCH_REDIRECTS_MAX: usize = 5;
@@ -144,7 +149,7 @@ pub(crate) const CSV_HEADER_BYTES_MAX: usize = 64 << 10;
 /// Fields of a profile: each is looked for in every record.
 pub(crate) const PROFILE_FIELDS_MAX: usize = 64;
 
-/// Profiles of a tenant in one answer.
+/// Profiles of a tenant in one answer; the next page starts after the last of them.
 pub(crate) const LISTED_PROFILES_MAX: u32 = 1_000;
 
 /// Rejected records that are read at once for the reject file: with [`REJECT_BYTES_MAX`] some MiB.
@@ -258,6 +263,10 @@ pub(crate) const SEARCH_ANSWER_BYTES_MAX: usize = 8 << 20;
 /// Records in the answer of a search.
 pub(crate) const FOUND_MAX: u32 = 1_000;
 
+/// How many of the best records a search may leave out: with [`FOUND_MAX`] as deep as OpenSearch goes
+/// by itself.
+pub(crate) const FOUND_OFFSET_MAX: u32 = 9_000;
+
 /// Words of a query; the ones after these are not looked for.
 pub(crate) const QUERY_WORDS_MAX: usize = 32;
 
@@ -268,5 +277,5 @@ pub(crate) const COUNTER_TRIES: u32 = 32;
 /// Bytes of who holds a record.
 pub(crate) const HOLDER_BYTES_MAX: usize = 255;
 
-/// Entries of a record's history in one answer.
+/// Entries of a record's history in one answer; the next page starts after the last of them.
 pub(crate) const LISTED_HISTORY_MAX: u32 = 1_000;

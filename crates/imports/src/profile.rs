@@ -2,13 +2,14 @@
 //! again, and what becomes of it then.
 //!
 //! A selector names values. In MARC it is a tag (`001`) or a tag and subfield codes (`245$ab`); in
-//! objects (JSON lines, CSV) a field's name, with dots into inner ones (`author.name`).
+//! objects (JSON lines, CSV) a field's name, or one with dots into inner ones (`author.name`).
 
 use std::borrow::Cow;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashMap};
 
+use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
-use serde_json::Value;
+use serde_json::value::RawValue;
 
 use crate::format::{Content, facts};
 use crate::job::Format;
@@ -185,12 +186,8 @@ impl Profile {
     }
 
     fn map_object(&self, text: &str, selectors: &Selectors) -> Result<Mapped, Cow<'static, str>> {
-        let value: Value =
-            serde_json::from_str(text).map_err(|error| format!("the line is not JSON: {error}"))?;
-        if !value.is_object() {
-            return Err("the line is not a JSON object".into());
-        }
-        let select = |selector: &str| object_values(&value, selector);
+        let object = Object::read(text)?;
+        let select = |selector: &str| object.values(selector);
         let id = match &self.id {
             Some(selector) => {
                 let id = select(selector).first().map(|id| id.to_string());
@@ -263,7 +260,7 @@ pub(crate) fn marc_values<'r>(record: &'r MarcRecord<'_>, selector: &str) -> Val
     };
     let fields = record.fields.iter().filter(|field| field.tag == tag);
     let values = fields.filter_map(|field| match codes {
-        None if field.is_control() => Some(Cow::Borrowed(field.data.trim())),
+        None if field.is_text() => Some(Cow::Borrowed(field.data.trim())),
         None => joined(field.subfields().map(|(_, text)| text)).map(Cow::Owned),
         Some(codes) => {
             let wanted = field.subfields().filter(|(code, _)| codes.contains(*code));
@@ -271,18 +268,6 @@ pub(crate) fn marc_values<'r>(record: &'r MarcRecord<'_>, selector: &str) -> Val
         }
     });
     values.collect()
-}
-
-/// What a selector selects of an object: a value, or those of a list.
-pub(crate) fn object_values<'v>(object: &'v Value, selector: &str) -> Values<'v> {
-    let mut at = object;
-    for name in selector.split('.') {
-        at = &at[name];
-    }
-    match at {
-        Value::Array(items) => items.iter().filter_map(scalar).collect(),
-        one => scalar(one).into_iter().collect(),
-    }
 }
 
 /// A tag, and the subfield codes behind a `$`.
@@ -304,21 +289,60 @@ fn joined<'t>(texts: impl Iterator<Item = &'t str>) -> Option<String> {
     (!texts.is_empty()).then(|| texts.join(" "))
 }
 
-/// Text, or a number's or truth value's text.
-fn scalar(value: &Value) -> Option<Cow<'_, str>> {
-    match value {
-        Value::String(text) => Some(Cow::Borrowed(text)),
-        Value::Number(number) => Some(Cow::Owned(number.to_string())),
-        Value::Bool(truth) => Some(Cow::Owned(truth.to_string())),
-        _ => None,
+/// An object's values by their names, as they are written; of several of one name the last.
+pub(crate) struct Object<'t>(HashMap<Cow<'t, str>, &'t RawValue>);
+
+impl<'t> Object<'t> {
+    /// Reads an object's text.
+    ///
+    /// # Errors
+    /// A sentence that says why it is none.
+    pub fn read(text: &'t str) -> Result<Object<'t>, String> {
+        let read = serde_json::from_str(text).map(Object);
+        read.map_err(|error| match serde_json::from_str::<IgnoredAny>(text) {
+            Ok(_) => "the line is not a JSON object".to_owned(),
+            Err(_) => format!("the line is not JSON: {error}"),
+        })
+    }
+
+    /// What a selector selects of it: a value, or those of a list.
+    pub fn values(&self, selector: &str) -> Values<'t> {
+        let Some(found) = self.at(selector) else {
+            return Vec::new();
+        };
+        match serde_json::from_str::<Vec<&RawValue>>(found) {
+            Ok(items) => items.iter().filter_map(|item| scalar(item.get())).collect(),
+            Err(_) => scalar(found).into_iter().collect(),
+        }
+    }
+
+    /// The text of the value of a name, or of the one that a path of names leads to.
+    fn at(&self, selector: &str) -> Option<&'t str> {
+        if let Some(found) = self.0.get(selector) {
+            return Some(found.get());
+        }
+        let (name, path) = selector.split_once('.')?;
+        Object::read(self.0.get(name)?.get()).ok()?.at(path)
+    }
+}
+
+/// Text, or a number's or truth value's text, which keeps a number as it was written, however many
+/// digits it has.
+fn scalar(value: &str) -> Option<Cow<'_, str>> {
+    match value.as_bytes().first()? {
+        b'"' => serde_json::from_str(value).ok().map(Cow::Owned),
+        b'{' | b'[' | b'n' => None,
+        _ => Some(Cow::Borrowed(value)),
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::format::Layout;
-    use crate::marc::tests::book;
+    use crate::marc::tests::{book, built};
 
     fn profile(text: &str) -> Profile {
         serde_json::from_str(text).unwrap()
@@ -374,6 +398,51 @@ mod tests {
         let empty = Content::Object("{}".into());
         let missing = profile.map(&empty, &of).unwrap_err();
         assert!(missing.contains("no field 'ids.own'"), "{missing}");
+    }
+
+    #[test]
+    fn numbers_are_kept_as_they_are_written() {
+        let profile = profile(r#"{"id": "n.id", "match": "list", "fields": {"f": "n.f"}}"#);
+        let of = selectors(&["list"]);
+        let text = r#"{"n":{"id":1,"f":1.50,"id":123456789012345678901},
+            "list":["a",1e999,12345678901234567890123,null,[2]],"lone":"\ud800"}"#;
+        let mapped = profile.map(&Content::Object(text.into()), &of).unwrap();
+        assert_eq!(mapped.id.as_deref(), Some("123456789012345678901"));
+        assert_eq!(
+            texts(&mapped),
+            ["t/1/a", "t/1/1e999", "t/1/12345678901234567890123"]
+        );
+        assert_eq!(mapped.fields.as_deref(), Some(r#"{"f":"1.50"}"#));
+        let refused = |text: &'static str| {
+            let content = Content::Object(text.into());
+            profile.map(&content, &of).unwrap_err().into_owned()
+        };
+        assert_eq!(refused("[1]"), "the line is not a JSON object");
+        assert!(refused("{\"n\":").starts_with("the line is not JSON: "));
+    }
+
+    #[test]
+    fn a_name_with_a_dot_is_a_name_first() {
+        let profile = profile(r#"{"id": "a.b", "title": "c.d.e"}"#);
+        let text = r#"{"a":{"b":1},"a.b":2,"c":{"d.e":3}}"#;
+        let mapped = profile.map(&Content::Object(text.into()), &selectors(&[]));
+        let mapped = mapped.unwrap();
+        assert_eq!(
+            (mapped.id.as_deref(), mapped.title.as_deref()),
+            (Some("2"), Some("3"))
+        );
+    }
+
+    #[test]
+    fn a_field_without_subfields_is_selected_as_a_text() {
+        let bytes = built(
+            "a",
+            &[("001", "x"), ("SYS", "000123456"), ("245", "00\u{1f}aT")],
+        );
+        let profile = profile(r#"{"id": "SYS"}"#);
+        let content = Layout::Marc.read(&bytes).unwrap();
+        let mapped = profile.map(&content, &selectors(&[])).unwrap();
+        assert_eq!(mapped.id.as_deref(), Some("000123456"));
     }
 
     #[test]

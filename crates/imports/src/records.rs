@@ -11,7 +11,7 @@ use std::time::Instant;
 
 use base::{TenantId, UnixMillis};
 use serde::Serialize;
-use serde_json::Value as Json;
+use serde_json::value::{RawValue, to_raw_value};
 use sql::{Conflict, Database, Insert, Migration, Options, Place, Row, Schema, Statement, Value};
 
 use crate::error::ImportsError;
@@ -20,7 +20,7 @@ use crate::limits;
 use crate::registry::{Registry, unsigned};
 
 /// A record of the sink.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct StoredRecord {
     /// Its tenant.
     pub tenant: String,
@@ -30,10 +30,10 @@ pub struct StoredRecord {
     pub format: String,
     /// Its title.
     pub title: Option<String>,
-    /// The profile's fields.
-    pub fields: Option<Json>,
-    /// The record.
-    pub body: Json,
+    /// The profile's fields, as JSON.
+    pub fields: Option<Box<RawValue>>,
+    /// The record, as it was written.
+    pub body: Box<RawValue>,
     /// Who has checked it out.
     pub holder: Option<String>,
     /// Grows with each check-out and check-in.
@@ -89,15 +89,18 @@ impl Imports {
         let Some(row) = row else {
             return Err(no_record(id));
         };
-        let json = |text: String| serde_json::from_str(&text).unwrap_or(Json::String(text));
+        let json = |text: String| {
+            let json = serde_json::from_str(&text).or_else(|_| to_raw_value(&text));
+            json.map_err(|error| sqlx::Error::Decode(Box::new(error)))
+        };
         let read = || -> Result<StoredRecord, sqlx::Error> {
             Ok(StoredRecord {
                 tenant: row.text("tenant")?,
                 id: row.text("id")?,
                 format: row.text("format")?,
                 title: row.maybe_text("title")?,
-                fields: row.maybe_text("fields")?.map(json),
-                body: json(row.text("body")?),
+                fields: row.maybe_text("fields")?.map(json).transpose()?,
+                body: json(row.text("body")?)?,
                 version: unsigned(last.as_ref().map_or(FIRST_VERSION, |last| last.version)),
                 holder: last.and_then(|last| last.holder),
             })
@@ -150,21 +153,24 @@ impl Imports {
         }
     }
 
-    /// What was done to a record, newest first.
+    /// What was done to a record, newest first; what was done before the version `after`.
     pub async fn history(
         &self,
         tenant: &TenantId,
         id: &str,
+        after: Option<i64>,
+        count: u32,
     ) -> Result<Vec<HistoryEntry>, ImportsError> {
         let what = "read a record's history";
         let database = &self.core.registry.counter;
         let select = Statement::new(
             "SELECT version, action, holder, at_ms FROM import_history
-             WHERE tenant = ? AND id = ? ORDER BY version DESC LIMIT ?",
+             WHERE tenant = ? AND id = ? AND version < ? ORDER BY version DESC LIMIT ?",
         )
         .bind(tenant.as_str())
         .bind(id)
-        .bind(i64::from(limits::LISTED_HISTORY_MAX));
+        .bind(after.unwrap_or(i64::MAX))
+        .bind(i64::from(count.min(limits::LISTED_HISTORY_MAX)));
         let entry = |row: &Row| -> Result<HistoryEntry, sqlx::Error> {
             Ok(HistoryEntry {
                 version: unsigned(row.number("version")?),

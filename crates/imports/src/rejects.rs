@@ -7,22 +7,22 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use tokio::io::{AsyncWriteExt, DuplexStream};
-use tokio_util::io::ReaderStream;
+use bytes::BytesMut;
 
 use crate::error::ImportsError;
 use crate::imports::{Core, Imports};
 use crate::job::{Format, Job, NewJob};
 use crate::limits;
+use crate::pieces::{Pieces, Told};
 
 impl Imports {
-    /// The reject file of a job, in the job's format.
+    /// The reject file of a job, in the job's format. It breaks off where the journal cannot be read.
     pub async fn rejects(&self, id: &str) -> Result<(Job, Body), ImportsError> {
         let job = self.core.registry.job(id).await?;
-        let (write, read) = tokio::io::duplex(limits::UPLOAD_BUFFER_BYTES);
+        let (told, pieces) = Pieces::new();
         // Ends with the file, or when nobody reads it any more.
-        tokio::spawn(write_rejects(self.core.clone(), job.clone(), write));
-        Ok((job, Body::from_stream(ReaderStream::new(read))))
+        tokio::spawn(write_rejects(self.core.clone(), job.clone(), told));
+        Ok((job, Body::new(pieces)))
     }
 
     /// Makes a job of another one's rejected records: of `repaired`, or of the reject file as it is.
@@ -59,41 +59,75 @@ impl Imports {
     }
 }
 
-async fn write_rejects(core: Arc<Core>, job: Job, mut file: DuplexStream) {
+async fn write_rejects(core: Arc<Core>, job: Job, told: Told) {
+    let mut file = RejectFile {
+        told,
+        waiting: BytesMut::new(),
+    };
     if let Err(error) = try_write(&core, &job, &mut file).await {
-        let error = base::report(&error);
-        tracing::debug!(job = job.id, error, "a reject file was not read to its end");
+        let reason = base::report(&error);
+        tracing::debug!(
+            job = job.id,
+            error = reason,
+            "a reject file was not read to its end"
+        );
+        // Whoever is gone needs no reason.
+        let _ = file.told.send(Err(error)).await;
     }
 }
 
-async fn try_write(core: &Core, job: &Job, file: &mut DuplexStream) -> Result<(), ImportsError> {
+async fn try_write(core: &Core, job: &Job, file: &mut RejectFile) -> Result<(), ImportsError> {
     let header = core.registry.header(job.number).await?;
     let (open, between, close): (&[u8], &[u8], &[u8]) = match job.format {
-        Format::Marc => (b"", b"", b""),
+        // One that lost its terminator must not run into the next.
+        Format::Marc => (b"", b"\x1d", b""),
         Format::MarcXml => (XML_OPEN, b"\n", b"</collection>\n"),
         Format::MarcJson | Format::Jsonl | Format::Csv => (&header, b"\n", b""),
     };
-    write(file, open).await?;
+    file.write(open).await?;
     let mut after = -1;
     loop {
         let rejects = core.registry.rejects(job.number, after).await?;
         let Some(last) = rejects.last() else {
-            return write(file, close).await;
+            file.write(close).await?;
+            return file.flush().await;
         };
         after = last.ordinal;
         for raw in rejects.iter().filter_map(|reject| reject.raw.as_ref()) {
-            write(file, raw).await?;
+            file.write(raw).await?;
             if !raw.ends_with(between) {
-                write(file, between).await?;
+                file.write(between).await?;
             }
         }
     }
 }
 
-async fn write(file: &mut DuplexStream, bytes: &[u8]) -> Result<(), ImportsError> {
-    file.write_all(bytes).await.map_err(ImportsError::Read)
+/// A reject file on its way.
+struct RejectFile {
+    told: Told,
+    /// What goes out with what follows it.
+    waiting: BytesMut,
+}
+
+impl RejectFile {
+    async fn write(&mut self, bytes: &[u8]) -> Result<(), ImportsError> {
+        self.waiting.extend_from_slice(bytes);
+        match self.waiting.len() < limits::REJECTS_PIECE_BYTES {
+            true => Ok(()),
+            false => self.flush().await,
+        }
+    }
+
+    /// # Errors
+    /// When nobody reads it any more.
+    async fn flush(&mut self) -> Result<(), ImportsError> {
+        let piece = self.waiting.split().freeze();
+        let sent = self.told.send(Ok(piece)).await;
+        let gone = |_| ImportsError::Read(std::io::ErrorKind::BrokenPipe.into());
+        sent.map_err(gone)
+    }
 }
 
 const XML_OPEN: &[u8] = b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>
-<collection xmlns=\"http://www.loc.gov/MARC21/slim\">
+<collection xmlns=\"http://www.loc.gov/MARC21/slim\" xmlns:marc=\"http://www.loc.gov/MARC21/slim\">
 ";

@@ -128,15 +128,21 @@ impl Slice {
 
 /// The layout of a file of `file_len` bytes, told from its first ones.
 pub(crate) fn layout(file: &File, file_len: u64, format: Format) -> Result<Layout, ImportsError> {
-    let mut head = Vec::new();
-    if format == Format::Csv {
-        let want = usize::try_from(file_len).unwrap_or(usize::MAX);
-        head = vec![0; want.min(limits::CSV_HEADER_BYTES_MAX)];
-        file.read_exact_at(&mut head, 0)
-            .map_err(ImportsError::Read)?;
-    }
+    let head = match format {
+        Format::Csv => head(file, file_len, limits::CSV_HEADER_BYTES_MAX)?,
+        _ => head(file, file_len, MARK_OF_FILE_BYTES)?,
+    };
     let last = head.len() as u64 == file_len;
     Layout::of(format, &head, last).map_err(ImportsError::Unreadable)
+}
+
+/// A file's first bytes.
+fn head(file: &File, file_len: u64, most: usize) -> Result<Vec<u8>, ImportsError> {
+    let len = usize::try_from(file_len).unwrap_or(usize::MAX).min(most);
+    let mut head = vec![0; len];
+    file.read_exact_at(&mut head, 0)
+        .map_err(ImportsError::Read)?;
+    Ok(head)
 }
 
 /// What stands before the records of a file: a CSV file's header line.
@@ -181,6 +187,12 @@ pub(crate) fn read(
             let reason = format!("the record takes {len} bytes, more than {most}");
             cutter.remark(0..0, RemarkKind::Rejected, reason, None);
             cutter.consumed_far = Some(len);
+        } else if cutter.has_found_nothing() && last && cutter.consumed == want {
+            let head = head(file, file_len, limits::WINDOW_BYTES)?;
+            if let Some(reason) = layout.unlike(&head) {
+                cutter.remark(0..0, RemarkKind::Rejected, reason.to_owned(), None);
+                cutter.ordinal += 1;
+            }
         }
         return Ok(cutter.finish(file_len, buffer));
     }
@@ -382,6 +394,11 @@ impl<'a> Cutter<'a> {
         true
     }
 
+    /// Whether neither it nor a slice before it had anything in it.
+    fn has_found_nothing(&self) -> bool {
+        self.ordinal == 1 && self.slice.records.is_empty() && self.slice.remarks.is_empty()
+    }
+
     fn full(&self) -> bool {
         let seen = self.slice.records.len() + self.slice.remarks.len();
         seen >= usize::try_from(self.reading.records_max).unwrap_or(usize::MAX)
@@ -446,6 +463,9 @@ fn cut_title(mut title: String) -> String {
 
 /// More bytes than any mark has that begins or ends a record, blanks in it included.
 const MARK_BYTES_MAX: usize = 256;
+
+/// What tells that a file is compressed, or how its text is encoded.
+const MARK_OF_FILE_BYTES: usize = 8;
 
 #[cfg(test)]
 mod tests {

@@ -94,17 +94,21 @@ impl Registry {
         Ok(tx.commit(what).await?)
     }
 
-    /// A tenant's profiles by name.
+    /// A tenant's profiles, by name after `after`.
     pub async fn profiles(
         &self,
         tenant: &TenantId,
+        after: &str,
+        count: u32,
     ) -> Result<Vec<(String, Profile)>, ImportsError> {
         let what = "read profiles";
         let select = Statement::new(
-            "SELECT name, profile FROM import_profiles WHERE tenant = ? ORDER BY name LIMIT ?",
+            "SELECT name, profile FROM import_profiles WHERE tenant = ? AND name > ?
+             ORDER BY name LIMIT ?",
         )
         .bind(tenant.as_str())
-        .bind(i64::from(limits::LISTED_PROFILES_MAX));
+        .bind(after)
+        .bind(i64::from(count.min(limits::LISTED_PROFILES_MAX)));
         let mut profiles = Vec::new();
         for row in self.database.rows(what, &select).await? {
             let read = || Ok((row.text("name")?, row.text("profile")?));

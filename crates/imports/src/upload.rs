@@ -67,7 +67,7 @@ impl Core {
         body: Body,
     ) -> Result<(Job, bool), ImportsError> {
         let place = self.uploads.take(&new.tenant)?;
-        self.check_room(&new.tenant)?;
+        self.check_room(&new.tenant).await?;
         let max = limits::UPLOADS_BEGUN_MAX;
         if new.is_resumable && self.registry.uploads_of(&new.tenant).await? >= max as u64 {
             let what = "uploads in pieces of a tenant";
@@ -290,9 +290,36 @@ impl Upload {
         }
     }
 
-    /// The file is in: the job can run, and whatever happens now is the job's.
+    /// The file is in: the job can run, and whatever happens now is the job's. One that cannot be read
+    /// at all fails it; after other trouble the last piece of an upload in pieces may come again.
     async fn finish(mut self, job: &Job, records: u64) -> Result<Job, ImportsError> {
-        let core = self.core.clone();
+        let error = match self.try_finish(job, records).await {
+            Ok(true) => {
+                self.over = true;
+                let core = self.core.clone();
+                core.live.lock().uploading.remove(&self.id);
+                let job = core.registry.job(&job.id).await?;
+                core.enqueue(&job);
+                return Ok(job);
+            }
+            Ok(false) => {
+                // Cancelled in its last moment.
+                let core = self.core.clone();
+                self.give_up().await;
+                return core.registry.job(&job.id).await;
+            }
+            Err(error) => error,
+        };
+        if !self.is_kept || matches!(error, ImportsError::Unreadable(_)) {
+            self.reason = base::report(&error);
+            self.give_up().await;
+        }
+        Err(error)
+    }
+
+    /// False where the job was cancelled.
+    async fn try_finish(&self, job: &Job, records: u64) -> Result<bool, ImportsError> {
+        let core = &self.core;
         let producer = if job.sink.has_topic() {
             let topic = core.store.topic_or_create(&job.topic).await?;
             JobProducer {
@@ -308,20 +335,9 @@ impl Upload {
         let bytes = self.state.bytes.load(Ordering::Relaxed);
         let header = header(self.path.clone(), bytes, job.format).await?;
         let now = core.clock.now();
-        let started = core
-            .registry
+        core.registry
             .start(job.number, bytes, records, header, producer, now)
-            .await?;
-        if !started {
-            // Cancelled in its last moment.
-            self.give_up().await;
-            return core.registry.job(&job.id).await;
-        }
-        self.over = true;
-        core.live.lock().uploading.remove(&self.id);
-        let job = core.registry.job(&job.id).await?;
-        core.enqueue(&job);
-        Ok(job)
+            .await
     }
 
     async fn give_up(mut self) {

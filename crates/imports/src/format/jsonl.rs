@@ -5,10 +5,11 @@ use std::fmt;
 
 use serde::de::{Deserialize, DeserializeSeed, Deserializer, IgnoredAny, MapAccess, Visitor};
 
-use super::Framed;
+use super::{BYTE_ORDER_MARK, Framed};
 
 /// Finds the first line of `buffer`; an empty one is no record, but has a number, as in an editor.
-pub(super) fn frame(buffer: &[u8], at_start: bool, last: bool) -> Framed<'_> {
+/// Files that were put together of others have byte order marks in between.
+pub(super) fn frame(buffer: &[u8], last: bool) -> Framed<'_> {
     let end = match memchr::memchr(b'\n', buffer) {
         Some(end) => end + 1,
         None if last && buffer.is_empty() => return Framed::End,
@@ -16,9 +17,9 @@ pub(super) fn frame(buffer: &[u8], at_start: bool, last: bool) -> Framed<'_> {
         None => return Framed::Incomplete,
     };
     let line = &buffer[..end];
-    let before = match line.strip_prefix(BYTE_ORDER_MARK) {
-        Some(_) if at_start => BYTE_ORDER_MARK.len(),
-        _ => 0,
+    let before = match line.starts_with(BYTE_ORDER_MARK) {
+        true => BYTE_ORDER_MARK.len(),
+        false => 0,
     };
     if line[before..].trim_ascii().is_empty() {
         return Framed::Blank {
@@ -127,9 +128,6 @@ impl<'de> Deserialize<'de> for Scalar {
     }
 }
 
-/// What some editors write before UTF-8 text.
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -163,6 +161,22 @@ mod tests {
         // Deep nesting is walked without recursion.
         let deep = format!("{{\"a\":{}{}}}", "[".repeat(200_000), "]".repeat(200_000));
         assert_eq!(facts(&deep, None).unwrap(), LineFacts::default());
+    }
+
+    #[test]
+    fn a_byte_order_mark_before_a_line_is_no_part_of_it() {
+        let file = b"\xef\xbb\xbf{}\r\n\xef\xbb\xbf{\"a\":1}\n";
+        let found = |at: usize| match frame(&file[at..], true) {
+            Framed::Record { before, bytes, .. } => (before, text(bytes).unwrap()),
+            other => panic!("{other:?}"),
+        };
+        assert_eq!(found(0), (3, "{}"));
+        assert_eq!(found(7), (3, "{\"a\":1}"));
+        let mark = Framed::Blank {
+            len: 4,
+            counts: true,
+        };
+        assert_eq!(frame(b"\xef\xbb\xbf\n", true), mark);
     }
 
     #[test]

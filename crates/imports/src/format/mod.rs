@@ -68,17 +68,20 @@ impl Layout {
     /// How a file is laid out that begins with `head`; `last` says that this is all of it.
     ///
     /// # Errors
-    /// When a CSV file has no header line within `head`.
+    /// When the file is compressed, a text is UTF-16, or a CSV file has no header line within `head`.
     pub fn of(format: Format, head: &[u8], last: bool) -> Result<Layout, &'static str> {
+        if is_packed(head) {
+            return Err("the file is compressed; unpack it first");
+        }
+        if format != Format::Marc && is_utf_16(head) {
+            return Err("the file is UTF-16, and UTF-8 is read; convert it, as by iconv -t UTF-8");
+        }
         Ok(match format {
             Format::Marc => Layout::Marc,
             Format::MarcXml => Layout::MarcXml,
             Format::MarcJson => Layout::MarcJson,
             Format::Jsonl => Layout::Jsonl,
-            Format::Csv => Layout::Csv(
-                csv::Header::read(head, last)
-                    .ok_or("the file does not begin with a header line")?,
-            ),
+            Format::Csv => Layout::Csv(csv::Header::read(head, last)?),
         })
     }
 
@@ -97,7 +100,7 @@ impl Layout {
             Layout::Marc => marc::frame(buffer, last),
             Layout::MarcXml => marc::frame_xml(buffer, last),
             Layout::MarcJson => marc::frame_json(buffer, last),
-            Layout::Jsonl => jsonl::frame(buffer, offset == 0, last),
+            Layout::Jsonl => jsonl::frame(buffer, last),
             Layout::Csv(_) if buffer.is_empty() && last => Framed::End,
             Layout::Csv(header) if offset == 0 => match buffer.len() < header.len {
                 true if !last => Framed::Incomplete,
@@ -129,9 +132,17 @@ impl Layout {
     /// end within any buffer; for formats whose lines are looked at one by one then.
     pub fn given_up(&self, buffer: &[u8]) -> Option<usize> {
         match self {
-            Layout::Csv(_) => memchr::memchr(b'\n', buffer).map(|at| at + 1),
+            Layout::Csv(header) => header.line(buffer),
             _ => None,
         }
+    }
+
+    /// What is wrong with a file that begins with `head` and in which no record was found.
+    pub fn unlike(&self, head: &[u8]) -> Option<&'static str> {
+        let is_other = *self == Layout::MarcXml
+            && !head.trim_ascii().is_empty()
+            && !marc::has_collection(head);
+        is_other.then_some("no record is in the file: no element in it is called record")
     }
 
     /// Where the next record may begin in a buffer that begins inside of one; for records that are
@@ -140,12 +151,32 @@ impl Layout {
         let behind = |mark| memchr::memchr(mark, buffer).map(|at| at + 1);
         match self {
             Layout::Marc => behind(0x1d),
-            Layout::Jsonl | Layout::Csv(_) => behind(b'\n'),
+            Layout::Jsonl => behind(b'\n'),
+            Layout::Csv(header) => header.line(buffer),
             Layout::MarcXml => marc::next_xml(buffer),
             Layout::MarcJson => marc::next_json(buffer),
         }
     }
 }
+
+/// Whether text is UTF-16 or UTF-32, by its mark or by what no text in UTF-8 begins with.
+fn is_utf_16(head: &[u8]) -> bool {
+    match head {
+        [0xff, 0xfe, ..] | [0xfe, 0xff, ..] => true,
+        [first, second, ..] => (*first == 0) != (*second == 0),
+        _ => false,
+    }
+}
+
+/// Whether a file is compressed, by what those of gzip, zip, zstd, xz and bzip2 begin with.
+fn is_packed(head: &[u8]) -> bool {
+    let marks: [&[u8]; 4] = [b"\x1f\x8b", b"PK\x03\x04", b"\x28\xb5\x2f\xfd", b"\xfd7zXZ"];
+    let is_bzip2 = matches!(head, [b'B', b'Z', b'h', _, b'1', b'A', b'Y', b'&', ..]);
+    is_bzip2 || marks.iter().any(|mark| head.starts_with(mark))
+}
+
+/// What some programs write before UTF-8 text.
+pub(crate) const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 /// About how many records a file has, told from bytes that come in pieces.
 #[derive(Debug)]

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use axum::Extension;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::{HeaderMap, HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use base::TenantId;
@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 use streams::{Caller, StreamsError, TopicName};
 use uuid::Uuid;
 
-use super::{Parameters, answer, parameters, tenant, tenant_or_default};
+use super::{Parameters, Segments, answer, next, parameters, tenant, tenant_or_default};
 use crate::error::ImportsError;
 use crate::imports::Imports;
 use crate::job::{Class, Format, NewJob, Sink};
@@ -95,7 +95,7 @@ pub(super) async fn create(
 
 pub(super) async fn append(
     State(imports): Service,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
     asked: Parameters<Piece>,
     known: Known,
     body: Body,
@@ -117,22 +117,24 @@ pub(super) async fn list(
     let count = count.min(limits::LISTED_JOBS_MAX);
     let after = asked.after.as_deref();
     let jobs = imports.jobs(tenant.as_ref(), after, count).await?;
-    let full = jobs.len() == usize::try_from(count).unwrap_or(usize::MAX);
-    let next = jobs.last().filter(|_| full).map(|job| job.id.clone());
-    let jobs: Vec<Value> = jobs.iter().map(crate::Job::to_json).collect();
-    Ok(answer(StatusCode::OK, &json!({"jobs": jobs, "next": next})))
+    let next = next(&jobs, count, |job| job.id.as_str());
+    let listed: Vec<Value> = jobs.iter().map(crate::Job::to_json).collect();
+    Ok(answer(
+        StatusCode::OK,
+        &json!({"jobs": listed, "next": next}),
+    ))
 }
 
 pub(super) async fn job(
     State(imports): Service,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
 ) -> Result<Response, ImportsError> {
     Ok(answer(StatusCode::OK, &imports.job(&id).await?.to_json()))
 }
 
 pub(super) async fn cancel(
     State(imports): Service,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
     asked: Parameters<Cancel>,
 ) -> Result<Response, ImportsError> {
     let job = match parameters(asked)?.forget {
@@ -144,7 +146,7 @@ pub(super) async fn cancel(
 
 pub(super) async fn pause(
     State(imports): Service,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
 ) -> Result<Response, ImportsError> {
     let job = imports.pause(&id).await?;
     Ok(answer(StatusCode::OK, &job.to_json()))
@@ -152,7 +154,7 @@ pub(super) async fn pause(
 
 pub(super) async fn resume(
     State(imports): Service,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
 ) -> Result<Response, ImportsError> {
     let job = imports.resume(&id).await?;
     Ok(answer(StatusCode::OK, &job.to_json()))
@@ -160,7 +162,7 @@ pub(super) async fn resume(
 
 pub(super) async fn journal(
     State(imports): Service,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
     asked: Parameters<JournalPage>,
 ) -> Result<Response, ImportsError> {
     let asked = parameters(asked)?;
@@ -168,8 +170,7 @@ pub(super) async fn journal(
     let entries = imports
         .journal(&id, asked.after.unwrap_or(0), count)
         .await?;
-    let full = entries.len() >= usize::try_from(count.max(1)).unwrap_or(usize::MAX);
-    let next = entries.last().filter(|_| full).map(|entry| entry.ordinal);
+    let next = next(&entries, count.max(1), |entry| entry.ordinal);
     Ok(answer(
         StatusCode::OK,
         &json!({"entries": entries, "next": next}),
@@ -178,7 +179,7 @@ pub(super) async fn journal(
 
 pub(super) async fn rejects(
     State(imports): Service,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
 ) -> Result<Response, ImportsError> {
     let (job, body) = imports.rejects(&id).await?;
     let (content_type, ending) = match job.format {
@@ -198,7 +199,7 @@ pub(super) async fn rejects(
 
 pub(super) async fn retry(
     State(imports): Service,
-    Path(id): Path<String>,
+    Segments(id): Segments<String>,
     asked: Parameters<Retry>,
     known: Known,
     headers: HeaderMap,

@@ -9,13 +9,16 @@ mod others;
 use std::sync::Arc;
 
 use axum::Router;
-use axum::extract::Query;
-use axum::extract::rejection::QueryRejection;
+use axum::body::Bytes;
+use axum::extract::rejection::{PathRejection, QueryRejection};
+use axum::extract::{FromRequest, FromRequestParts, Path, Query, Request};
+use axum::http::request::Parts;
 use axum::http::{HeaderValue, StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{MethodRouter, get, patch, post};
 use base::TenantId;
-use serde_json::Value;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 use crate::error::ImportsError;
 use crate::imports::Imports;
@@ -33,12 +36,12 @@ use crate::imports::Imports;
 ///   reason}], "next": ordinal|null}`
 /// - `GET /api/v1/imports/{id}/rejects`: the rejected records' file
 /// - `POST /api/v1/imports/{id}/retry?idempotency_key=`: a job of these, or of the body
-/// - `GET /api/v1/profiles?tenant=`, `GET`, `PUT`, `DELETE /api/v1/profiles/{name}?tenant=`
+/// - `GET /api/v1/profiles?tenant=&after=&limit=`, `GET`, `PUT`, `DELETE /api/v1/profiles/{name}?tenant=`
 /// - `GET /api/v1/imports/tenants?after=&limit=`: `{"tenants": […], "next": tenant|null}`, what each
 ///   has imported, by name
-/// - `GET /api/v1/records/{tenant}/{id}`, `…/history`, `POST …/check-out` (`{"holder": text}`),
+/// - `GET /api/v1/records/{tenant}/{id}`, `…/history?after=&limit=`, `POST …/check-out` (`{"holder": text}`),
 ///   `POST …/check-in`
-/// - `GET /api/v1/search?tenant=&q=&limit=`: `{"total", "records": [{id, title}]}`
+/// - `GET /api/v1/search?tenant=&q=&limit=&offset=`: `{"total", "records": [{id, title}], "next": offset|null}`
 /// - `POST /api/v1/search/rebuild`: fills the index from the sink again
 pub fn routes(imports: Arc<Imports>) -> Router {
     table()
@@ -96,6 +99,36 @@ const OPENAPI: &str = include_str!("openapi.json");
 
 type Parameters<T> = Result<Query<T>, QueryRejection>;
 
+/// The path's segments, percent-decoded.
+struct Segments<T>(T);
+
+impl<S: Send + Sync, T: DeserializeOwned + Send> FromRequestParts<S> for Segments<T> {
+    type Rejection = ImportsError;
+
+    async fn from_request_parts(parts: &mut Parts, state: &S) -> Result<Self, ImportsError> {
+        let found: Result<Path<T>, PathRejection> = Path::from_request_parts(parts, state).await;
+        found
+            .map(|Path(segments)| Segments(segments))
+            .map_err(|rejection| ImportsError::Invalid(rejection.body_text()))
+    }
+}
+
+/// What a body of JSON says.
+struct Entity<T>(T);
+
+impl<S: Send + Sync, T: DeserializeOwned> FromRequest<S> for Entity<T> {
+    type Rejection = ImportsError;
+
+    async fn from_request(request: Request, state: &S) -> Result<Self, ImportsError> {
+        let unread =
+            |reason: String| ImportsError::Invalid(format!("the body cannot be read: {reason}"));
+        let body = Bytes::from_request(request, state).await;
+        let body = body.map_err(|rejection| unread(rejection.body_text()))?;
+        let entity = serde_json::from_slice(&body).map_err(|error| unread(error.to_string()))?;
+        Ok(Entity(entity))
+    }
+}
+
 fn tenant(name: &str) -> Result<TenantId, ImportsError> {
     name.parse()
         .map_err(|error| ImportsError::Invalid(base::report(&error)))
@@ -111,13 +144,24 @@ fn parameters<T>(asked: Parameters<T>) -> Result<T, ImportsError> {
         .map_err(|rejection| ImportsError::Invalid(rejection.body_text()))
 }
 
-fn answer(status: StatusCode, body: &Value) -> Response {
+/// An answer of JSON; what is raw JSON in `body` stays as it is.
+fn answer(status: StatusCode, body: &impl Serialize) -> Response {
     let json = HeaderValue::from_static("application/json");
-    (status, [(header::CONTENT_TYPE, json)], body.to_string()).into_response()
+    // Texts, numbers and lists of these always have a JSON form.
+    let body = serde_json::to_string(body).unwrap_or_default();
+    (status, [(header::CONTENT_TYPE, json)], body).into_response()
+}
+
+/// Where the page behind this one begins: there may be one where `page` has as many as were asked for.
+fn next<'p, T, N>(page: &'p [T], count: u32, mark: impl FnOnce(&'p T) -> N) -> Option<N> {
+    let is_full = page.len() >= usize::try_from(count).unwrap_or(usize::MAX);
+    page.last().filter(|_| is_full).map(mark)
 }
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
 
     #[test]

@@ -2,20 +2,19 @@
 
 use std::sync::Arc;
 
-use axum::body::Bytes;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::http::StatusCode;
 use axum::response::Response;
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
 
-use super::{Parameters, answer, parameters, tenant, tenant_or_default};
+use super::{Entity, Parameters, Segments, answer, next, parameters, tenant, tenant_or_default};
 use crate::error::ImportsError;
 use crate::imports::Imports;
 use crate::limits;
 use crate::profile::Profile;
 use crate::records::Action;
+use crate::search::Page;
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -32,15 +31,31 @@ pub(super) struct TenantsPage {
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-pub(super) struct Query {
+pub(super) struct ProfilesPage {
     tenant: Option<String>,
-    q: String,
+    after: Option<String>,
     limit: Option<u32>,
 }
 
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
-struct Holder {
+pub(super) struct HistoryPage {
+    after: Option<i64>,
+    limit: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Query {
+    tenant: Option<String>,
+    q: String,
+    limit: Option<u32>,
+    offset: Option<u32>,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct Holder {
     holder: String,
 }
 
@@ -48,20 +63,29 @@ type Service = State<Arc<Imports>>;
 
 pub(super) async fn profiles(
     State(imports): Service,
-    asked: Parameters<OfTenant>,
+    asked: Parameters<ProfilesPage>,
 ) -> Result<Response, ImportsError> {
-    let tenant = tenant_or_default(parameters(asked)?.tenant.as_deref())?;
-    let profiles = imports.core.registry.profiles(&tenant).await?;
-    let profiles: Vec<Value> = profiles
-        .into_iter()
+    let asked = parameters(asked)?;
+    let tenant = tenant_or_default(asked.tenant.as_deref())?;
+    let count = asked.limit.unwrap_or(limits::LISTED_PROFILES_MAX);
+    let count = count.min(limits::LISTED_PROFILES_MAX);
+    let after = asked.after.unwrap_or_default();
+    let registry = &imports.core.registry;
+    let profiles = registry.profiles(&tenant, &after, count).await?;
+    let next = next(&profiles, count, |(name, _)| name.as_str());
+    let listed: Vec<Value> = profiles
+        .iter()
         .map(|(name, profile)| json!({"name": name, "profile": profile}))
         .collect();
-    Ok(answer(StatusCode::OK, &json!({"profiles": profiles})))
+    Ok(answer(
+        StatusCode::OK,
+        &json!({"profiles": listed, "next": next}),
+    ))
 }
 
 pub(super) async fn profile(
     State(imports): Service,
-    Path(name): Path<String>,
+    Segments(name): Segments<String>,
     asked: Parameters<OfTenant>,
 ) -> Result<Response, ImportsError> {
     let tenant = tenant_or_default(parameters(asked)?.tenant.as_deref())?;
@@ -74,9 +98,9 @@ pub(super) async fn profile(
 
 pub(super) async fn set_profile(
     State(imports): Service,
-    Path(name): Path<String>,
+    Segments(name): Segments<String>,
     asked: Parameters<OfTenant>,
-    body: Bytes,
+    Entity(profile): Entity<Profile>,
 ) -> Result<Response, ImportsError> {
     let tenant = tenant_or_default(parameters(asked)?.tenant.as_deref())?;
     if name.is_empty() || name.len() > limits::NAME_BYTES_MAX {
@@ -84,7 +108,6 @@ pub(super) async fn set_profile(
         let text = format!("a profile's name is 1 to {most} bytes long");
         return Err(ImportsError::Invalid(text));
     }
-    let profile: Profile = read(&body)?;
     let now = imports.core.clock.now();
     let registry = &imports.core.registry;
     registry.set_profile(&tenant, &name, &profile, now).await?;
@@ -96,7 +119,7 @@ pub(super) async fn set_profile(
 
 pub(super) async fn remove_profile(
     State(imports): Service,
-    Path(name): Path<String>,
+    Segments(name): Segments<String>,
     asked: Parameters<OfTenant>,
 ) -> Result<Response, ImportsError> {
     let tenant = tenant_or_default(parameters(asked)?.tenant.as_deref())?;
@@ -115,8 +138,7 @@ pub(super) async fn tenants(
     let count = count.min(limits::LISTED_TENANTS_MAX);
     let after = asked.after.unwrap_or_default();
     let tenants = imports.tenants(&after, count).await?;
-    let full = tenants.len() == usize::try_from(count).unwrap_or(usize::MAX);
-    let next = tenants.last().filter(|_| full).map(|last| &last.tenant);
+    let next = next(&tenants, count, |last| last.tenant.as_str());
     Ok(answer(
         StatusCode::OK,
         &json!({"tenants": tenants, "next": next}),
@@ -125,26 +147,34 @@ pub(super) async fn tenants(
 
 pub(super) async fn record(
     State(imports): Service,
-    Path((name, id)): Path<(String, String)>,
+    Segments((name, id)): Segments<(String, String)>,
 ) -> Result<Response, ImportsError> {
     let record = imports.record(&tenant(&name)?, &id).await?;
-    Ok(answer(StatusCode::OK, &json!(record)))
+    Ok(answer(StatusCode::OK, &record))
 }
 
 pub(super) async fn history(
     State(imports): Service,
-    Path((name, id)): Path<(String, String)>,
+    Segments((name, id)): Segments<(String, String)>,
+    asked: Parameters<HistoryPage>,
 ) -> Result<Response, ImportsError> {
-    let entries = imports.history(&tenant(&name)?, &id).await?;
-    Ok(answer(StatusCode::OK, &json!({"entries": entries})))
+    let asked = parameters(asked)?;
+    let count = asked.limit.unwrap_or(limits::LISTED_HISTORY_MAX);
+    let count = count.min(limits::LISTED_HISTORY_MAX);
+    let tenant = tenant(&name)?;
+    let entries = imports.history(&tenant, &id, asked.after, count).await?;
+    let next = next(&entries, count, |entry| entry.version);
+    Ok(answer(
+        StatusCode::OK,
+        &json!({"entries": entries, "next": next}),
+    ))
 }
 
 pub(super) async fn check_out(
     State(imports): Service,
-    Path((name, id)): Path<(String, String)>,
-    body: Bytes,
+    Segments((name, id)): Segments<(String, String)>,
+    Entity(Holder { holder }): Entity<Holder>,
 ) -> Result<Response, ImportsError> {
-    let Holder { holder } = read(&body)?;
     if holder.is_empty() || holder.len() > limits::HOLDER_BYTES_MAX {
         let most = limits::HOLDER_BYTES_MAX;
         return Err(ImportsError::Invalid(format!(
@@ -161,7 +191,7 @@ pub(super) async fn check_out(
 
 pub(super) async fn check_in(
     State(imports): Service,
-    Path((name, id)): Path<(String, String)>,
+    Segments((name, id)): Segments<(String, String)>,
 ) -> Result<Response, ImportsError> {
     let tenant = tenant(&name)?;
     let version = imports
@@ -177,12 +207,13 @@ pub(super) async fn search(
 ) -> Result<Response, ImportsError> {
     let asked = parameters(asked)?;
     let tenant = tenant_or_default(asked.tenant.as_deref())?;
-    let count = asked.limit.unwrap_or(20);
-    let found = imports.core.search.find(&tenant, &asked.q, count).await?;
+    let page = Page::of(asked.offset, asked.limit)?;
+    let found = imports.core.search.find(&tenant, &asked.q, page).await?;
     let waiting = imports.core.registry.queued_count().await?;
     let body = json!({
         "total": found.total,
         "records": found.records,
+        "next": page.next(&found),
         "slices_waiting": waiting,
     });
     Ok(answer(StatusCode::OK, &body))
@@ -191,9 +222,4 @@ pub(super) async fn search(
 pub(super) async fn rebuild(State(imports): Service) -> Result<Response, ImportsError> {
     imports.rebuild_search().await?;
     Ok(answer(StatusCode::ACCEPTED, &json!({})))
-}
-
-fn read<T: DeserializeOwned>(body: &[u8]) -> Result<T, ImportsError> {
-    serde_json::from_slice(body)
-        .map_err(|error| ImportsError::Invalid(format!("the body cannot be read: {error}")))
 }

@@ -1,4 +1,8 @@
-//! MARC-in-JSON read: objects in an array, one a line, or one after the other.
+//! MARC in JSON read: objects in an array, one a line, or one after the other.
+//!
+//! Two shapes are known: MARC-in-JSON, as `json.rs` writes it, and MARC-JSON, with lists
+//! `controlfield` of `{"tag", "data"}` and `datafield` of `{"tag", "ind", "subfield": [{"code",
+//! "data"}]}`, as OCLC's draft of 2010 has it.
 //!
 //! A record begins with `{"leader":` or `{"fields":`. Inside of a record's texts quotes are escaped,
 //! so these bytes stand nowhere else, and a record that never closes ends where the next begins.
@@ -8,7 +12,7 @@ use std::borrow::Cow;
 use serde::de::IgnoredAny;
 use serde_json::Value;
 
-use super::{Field, MarcRecord, SUBFIELD};
+use super::{Field, INDICATORS, MarcRecord, SUBFIELD, bytes_between};
 use crate::format::Framed;
 
 /// Finds the first record of `buffer`; `last` says that the file ends with the buffer.
@@ -79,9 +83,21 @@ pub(crate) fn parse_json(bytes: &[u8]) -> Result<MarcRecord<'static>, Cow<'stati
     let value: Value =
         serde_json::from_slice(bytes).map_err(|error| format!("it is not JSON: {error}"))?;
     let leader = value["leader"].as_str().ok_or("the record has no leader")?;
-    let entries = value["fields"]
-        .as_array()
-        .ok_or("the record has no fields")?;
+    let fields = match value["fields"].as_array() {
+        Some(entries) => named_fields(entries)?,
+        None => listed_fields(&value)?,
+    };
+    let record = MarcRecord {
+        leader: Cow::Owned(leader.to_owned()),
+        fields,
+        note: None,
+    };
+    record.check()?;
+    Ok(record)
+}
+
+/// The fields of MARC-in-JSON.
+fn named_fields(entries: &[Value]) -> Result<Vec<Field<'static>>, &'static str> {
     let mut fields = Vec::with_capacity(entries.len());
     for entry in entries {
         let entry = entry.as_object().ok_or("a field is not an object")?;
@@ -92,13 +108,53 @@ pub(crate) fn parse_json(bytes: &[u8]) -> Result<MarcRecord<'static>, Cow<'stati
             });
         }
     }
-    let record = MarcRecord {
-        leader: Cow::Owned(leader.to_owned()),
-        fields,
-        note: None,
+    Ok(fields)
+}
+
+/// The fields of MARC-JSON.
+fn listed_fields(record: &Value) -> Result<Vec<Field<'static>>, &'static str> {
+    let lists = ["controlfield", "datafield"].map(|name| record[name].as_array());
+    if lists.iter().all(Option::is_none) {
+        return Err("the record has no fields");
+    }
+    let mut fields = Vec::new();
+    for entry in lists.into_iter().flatten().flatten() {
+        let tag = entry["tag"].as_str().ok_or("a field has no tag")?;
+        let data = match entry["data"].as_str() {
+            Some(text) => undelimited(text)?.to_owned(),
+            None => listed_data(entry)?,
+        };
+        fields.push(Field {
+            tag: Cow::Owned(tag.to_owned()),
+            data: Cow::Owned(data),
+        });
+    }
+    Ok(fields)
+}
+
+fn listed_data(field: &Value) -> Result<String, &'static str> {
+    let subfields = field["subfield"].as_array();
+    let subfields = subfields.ok_or("a field has neither data nor subfields")?;
+    let mut data = field["ind"].as_str().unwrap_or("  ").to_owned();
+    if data.chars().count() != INDICATORS {
+        return Err("the indicators are not two characters");
+    }
+    for subfield in subfields {
+        let code = subfield["code"].as_str().unwrap_or_default();
+        let text = subfield["data"].as_str();
+        push_subfield(code, text.ok_or("a subfield is not text")?, &mut data)?;
+    }
+    Ok(data)
+}
+
+fn push_subfield(code: &str, text: &str, data: &mut String) -> Result<(), &'static str> {
+    let mut letters = code.chars();
+    let (Some(code), None) = (letters.next(), letters.next()) else {
+        return Err("a subfield's code is not one character");
     };
-    record.check()?;
-    Ok(record)
+    data.extend([SUBFIELD, code]);
+    data.push_str(undelimited(text)?);
+    Ok(())
 }
 
 fn data_of(content: &Value) -> Result<String, &'static str> {
@@ -109,7 +165,12 @@ fn data_of(content: &Value) -> Result<String, &'static str> {
     let subfields = subfields.ok_or("a field has neither text nor subfields")?;
     let mut data = String::new();
     for name in ["ind1", "ind2"] {
-        let indicator = content[name].as_str().unwrap_or(" ");
+        // Some writers leave blanks out, and some write digits as numbers.
+        let indicator = match &content[name] {
+            Value::Null => String::new(),
+            Value::String(text) => text.clone(),
+            other => other.to_string(),
+        };
         let mut letters = indicator.chars();
         data.push(letters.next().unwrap_or(' '));
         if letters.next().is_some() {
@@ -119,13 +180,8 @@ fn data_of(content: &Value) -> Result<String, &'static str> {
     for subfield in subfields {
         let subfield = subfield.as_object().ok_or("a subfield is not an object")?;
         for (code, text) in subfield {
-            let mut letters = code.chars();
-            let (Some(code), None) = (letters.next(), letters.next()) else {
-                return Err("a subfield's code is not one character");
-            };
             let text = text.as_str().ok_or("a subfield is not text")?;
-            data.extend([SUBFIELD, code]);
-            data.push_str(undelimited(text)?);
+            push_subfield(code, text, &mut data)?;
         }
     }
     Ok(data)
@@ -165,19 +221,13 @@ fn end_of_object(buffer: &[u8]) -> Option<usize> {
 
 /// How many bytes at the start stand between records.
 fn filler(buffer: &[u8]) -> usize {
-    let mark = if buffer.starts_with(BYTE_ORDER_MARK) {
-        BYTE_ORDER_MARK.len()
-    } else {
-        0
-    };
-    let between =
-        |byte: &&u8| byte.is_ascii_whitespace() || matches!(byte, b',' | b'[' | b']' | 0x1e);
-    mark + buffer[mark..].iter().take_while(between).count()
+    bytes_between(buffer, |byte| {
+        byte.is_ascii_whitespace() || matches!(byte, b',' | b'[' | b']' | 0x1e)
+    })
 }
 
 /// A record's brackets are six deep.
 const DEPTH_MAX: usize = 64;
-const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 
 #[cfg(test)]
 mod tests {
@@ -227,6 +277,69 @@ mod tests {
                 "{index}: {found:?}"
             );
         }
+    }
+
+    #[test]
+    fn a_record_of_marc_json_is_the_same_as_of_marc_in_json() {
+        let twin: Value = serde_json::from_str(&json(5)).unwrap();
+        let (mut control, mut data) = (Vec::new(), Vec::new());
+        for field in twin["fields"].as_array().unwrap() {
+            let (tag, content) = field.as_object().unwrap().iter().next().unwrap();
+            if content.is_string() {
+                control.push(serde_json::json!({"tag": tag, "data": content}));
+                continue;
+            }
+            let text = |name: &str| content[name].as_str().unwrap();
+            let subfields = content["subfields"].as_array().unwrap().iter();
+            let subfields: Vec<Value> = subfields
+                .flat_map(|subfield| subfield.as_object().unwrap())
+                .map(|(code, text)| serde_json::json!({"code": code, "data": text}))
+                .collect();
+            let ind = format!("{}{}", text("ind1"), text("ind2"));
+            data.push(serde_json::json!({"tag": tag, "ind": ind, "subfield": subfields}));
+        }
+        let of = |data: &[Value]| {
+            let leader = &twin["leader"];
+            let lists = serde_json::json!({"controlfield": control, "datafield": data});
+            format!("{{\"leader\":{leader},{}", &lists.to_string()[1..])
+        };
+        let mut again = String::new();
+        write_json(&parse_json(of(&data).as_bytes()).unwrap(), &mut again);
+        assert_eq!(again, json(5));
+        let file = format!(
+            "{}\n{}",
+            of(&data),
+            of(&[serde_json::json!({"tag": "245"})])
+        );
+        let found = cut(&file);
+        assert_eq!(found[0], Ok("00000005".to_owned()));
+        assert!(
+            found[1].as_ref().unwrap_err().contains("neither"),
+            "{found:?}"
+        );
+        let none = parse_json(of(&data).replace("\"controlfield\"", "\"x\"").as_bytes());
+        assert_eq!(none.unwrap().id(), None);
+        assert!(parse_json(b"{\"leader\":\"x\"}").is_err());
+    }
+
+    #[test]
+    fn indicators_may_be_numbers_or_left_out() {
+        let text = json(1).replace("\"ind1\":\"1\"", "\"ind1\":1");
+        let mut again = String::new();
+        write_json(&parse_json(text.as_bytes()).unwrap(), &mut again);
+        assert!(text != json(1) && again == json(1), "{again}");
+        let text = json(1).replace("\"ind1\":\"1\",", "");
+        let record = parse_json(text.as_bytes()).unwrap();
+        assert_eq!(record.fields[2].indicators(), [' ', '0']);
+        let text = json(1).replace("\"ind1\":\"1\"", "\"ind1\":true");
+        assert!(parse_json(text.as_bytes()).is_err());
+    }
+
+    #[test]
+    fn byte_order_marks_between_records_are_no_records() {
+        let ok = |n: usize| Ok(format!("{n:08}"));
+        let file = format!("\u{feff}{}\n\u{feff}{}\n", json(1), json(2));
+        assert_eq!(cut(&file), [ok(1), ok(2)]);
     }
 
     #[test]

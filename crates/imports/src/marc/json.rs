@@ -16,7 +16,7 @@ pub(crate) fn write_json(record: &MarcRecord<'_>, out: &mut String) {
         out.push('{');
         quote(&field.tag, out);
         out.push(':');
-        if field.is_control() {
+        if field.is_text() {
             quote(&field.data, out);
         } else {
             out.push_str("{\"subfields\":[");

@@ -22,9 +22,9 @@ use std::borrow::Cow;
 
 pub(crate) use from_json::{frame_json, next_json, parse_json};
 pub(crate) use json::{quote, write_json};
-pub(crate) use xml::{frame_xml, next_xml, parse_xml};
+pub(crate) use xml::{frame_xml, has_collection, next_xml, parse_xml};
 
-use crate::format::Framed;
+use crate::format::{BYTE_ORDER_MARK, Framed};
 
 /// A record's leader and fields, as slices of its bytes where these are text already.
 #[derive(Debug)]
@@ -46,10 +46,7 @@ pub(crate) struct Field<'a> {
 
 /// Finds the first record of `buffer`; `last` says that the file ends with the buffer.
 pub(crate) fn frame(buffer: &[u8], last: bool) -> Framed<'_> {
-    let before = buffer
-        .iter()
-        .take_while(|byte| FILLER.contains(byte))
-        .count();
+    let before = filler(buffer);
     let rest = &buffer[before..];
     if rest.is_empty() {
         return if last {
@@ -69,6 +66,23 @@ pub(crate) fn frame(buffer: &[u8], last: bool) -> Framed<'_> {
             len: second,
             reason,
         };
+    }
+    if let Some((at, end)) = terminator.zip(length)
+        && at + 1 < end
+    {
+        match holds_terminator(rest, end, last) {
+            Holds::No => {}
+            // Its length is told by no more than five digits, so that a buffer has room for it.
+            Holds::Unknown => return Framed::Incomplete,
+            Holds::Yes => {
+                let reason = "a record terminator is inside of it";
+                return Framed::Damaged {
+                    before,
+                    len: end,
+                    reason,
+                };
+            }
+        }
     }
     if let Some(end) = length.filter(|end| terminator.is_none_or(|at| at + 1 > *end)) {
         for end in [end, end - 1] {
@@ -153,7 +167,8 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<MarcRecord<'_>, &'static str> {
         Some(fields) => fields,
         None => {
             note = Some("the directory's offsets are wrong; fields taken in their order");
-            by_order(directory, data).ok_or("the directory does not fit the fields")?
+            let is_whole = length_of(bytes) == Some(bytes.len());
+            by_order(directory, data, is_whole).ok_or("the directory does not fit the fields")?
         }
     };
     let mut unknown = 0;
@@ -175,7 +190,9 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<MarcRecord<'_>, &'static str> {
         leader.to_mut().replace_range(9..10, "a");
     }
     let note = match unknown {
-        0 => note.map(Cow::Borrowed),
+        0 => note
+            .map(Cow::Borrowed)
+            .or_else(|| fields.iter().find_map(Field::oddity).map(Cow::Owned)),
         _ => Some(Cow::Owned(format!(
             "{unknown} MARC-8 codes are not in the code tables"
         ))),
@@ -242,9 +259,28 @@ impl MarcRecord<'_> {
 }
 
 impl Field<'_> {
-    /// Whether it is a control field (001 to 009), which has neither indicators nor subfields.
-    pub fn is_control(&self) -> bool {
-        self.tag.starts_with("00")
+    /// Whether it is a text without indicators and subfields: a control field (001 to 009), or one
+    /// that a system added after their kind (`SYS`, `FMT`).
+    pub fn is_text(&self) -> bool {
+        self.tag.starts_with("00") || self.data.len() > INDICATORS && !self.data.contains(SUBFIELD)
+    }
+
+    /// What is not stored of it, or was not there.
+    fn oddity(&self) -> Option<String> {
+        if self.is_text() {
+            return None;
+        }
+        let head = self.data.split(SUBFIELD).next().unwrap_or_default();
+        let tag = &self.tag;
+        match head.chars().count() {
+            INDICATORS => None,
+            0 | 1 => Some(format!(
+                "field {tag} lacks an indicator; it is taken as blank"
+            )),
+            _ => Some(format!(
+                "field {tag} has text before its first subfield, which is left out"
+            )),
+        }
     }
 
     /// The two indicators, blank where the field has none.
@@ -330,9 +366,14 @@ fn by_directory<'a>(directory: &'a [u8], data: &'a [u8]) -> Option<TaggedFields<
 }
 
 /// The fields in the order in which they stand, if there are as many as directory entries. Entries
-/// without numbers were overwritten, and what overwrote them may have gone over tags too.
-fn by_order<'a>(directory: &'a [u8], data: &'a [u8]) -> Option<TaggedFields<'a>> {
-    let data = data.strip_suffix(&[FIELD_END]).unwrap_or(data);
+/// without numbers were overwritten, and what overwrote them may have gone over tags too. The last
+/// field may lack its end in a record that `is_whole`; else it is cut.
+fn by_order<'a>(directory: &'a [u8], data: &'a [u8], is_whole: bool) -> Option<TaggedFields<'a>> {
+    let data = match data.strip_suffix(&[FIELD_END]) {
+        Some(data) => data,
+        None if is_whole => data,
+        None => return None,
+    };
     let entries = directory.chunks_exact(ENTRY_BYTES);
     if entries.clone().any(|entry| digits(&entry[3..]).is_none()) {
         return None;
@@ -349,13 +390,61 @@ fn length_of(record: &[u8]) -> Option<usize> {
     digits(record.get(..5)?).filter(|length| *length >= SHORTEST)
 }
 
+/// Whether a record has terminators inside of it, before that where its leader says it ends.
+enum Holds {
+    Yes,
+    No,
+    /// What is behind it is not in the buffer.
+    Unknown,
+}
+
+/// Looks at a record that is to be `len` bytes long and has a terminator before that. Only where the
+/// last of these bytes is one as well, the next record or the file's end follows, and no record
+/// begins behind those before, its length is no lie.
+fn holds_terminator(rest: &[u8], len: usize, last: bool) -> Holds {
+    let record = &rest[..len.min(rest.len())];
+    let inner = &record[..record.len().min(len - 1)];
+    if memchr::memchr_iter(RECORD_END, inner).any(|at| leader_at(rest, at + 1)) {
+        return Holds::No;
+    }
+    if record.len() < len {
+        return if last { Holds::No } else { Holds::Unknown };
+    }
+    if !record.ends_with(&[RECORD_END]) {
+        return Holds::No;
+    }
+    let behind = &rest[len..];
+    let behind = &behind[filler(behind)..];
+    match behind.len() < LEADER_BYTES + ENTRY_BYTES {
+        true if !last => Holds::Unknown,
+        true if behind.is_empty() => Holds::Yes,
+        _ if is_leader(behind) => Holds::Yes,
+        _ => Holds::No,
+    }
+}
+
 /// Whether a leader and the first directory entry stand at `at`, filler before them skipped.
 fn leader_at(buffer: &[u8], at: usize) -> bool {
-    let Some(rest) = buffer.get(at..) else {
-        return false;
-    };
-    let filler = rest.iter().take_while(|byte| FILLER.contains(byte)).count();
-    rest.get(filler..).is_some_and(is_leader)
+    let rest = buffer.get(at..).unwrap_or_default();
+    is_leader(&rest[filler(rest)..])
+}
+
+/// How many bytes at the start stand between records.
+fn filler(buffer: &[u8]) -> usize {
+    bytes_between(buffer, |byte| FILLER.contains(&byte))
+}
+
+/// How many bytes at the start are such as stand between records, or byte order marks, which files
+/// have that were put together of others.
+fn bytes_between(buffer: &[u8], is_one: impl Fn(u8) -> bool) -> usize {
+    let mut at = 0;
+    loop {
+        match buffer.get(at) {
+            Some(byte) if is_one(*byte) => at += 1,
+            Some(_) if buffer[at..].starts_with(BYTE_ORDER_MARK) => at += BYTE_ORDER_MARK.len(),
+            _ => return at,
+        }
+    }
 }
 
 fn is_leader(bytes: &[u8]) -> bool {
@@ -398,6 +487,8 @@ const SUBFIELD: char = '\u{1f}';
 const ESCAPE: u8 = 0x1b;
 const LEADER_BYTES: usize = 24;
 const ENTRY_BYTES: usize = 12;
+/// What a data field begins with, in characters.
+const INDICATORS: usize = 2;
 /// A leader, the directory's end and the record's end.
 const SHORTEST: usize = LEADER_BYTES + 2;
 /// What stands between records of files that went through text tools or tapes.

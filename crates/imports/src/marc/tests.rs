@@ -49,7 +49,7 @@ pub(crate) fn to_xml(record: &MarcRecord<'_>, prefix: &str) -> String {
     );
     for field in &record.fields {
         let tag = &field.tag;
-        if field.is_control() {
+        if field.is_text() {
             let data = escaped(&field.data);
             xml.push_str(&format!(
                 "<{prefix}controlfield tag=\"{tag}\">{data}</{prefix}controlfield>"
@@ -246,6 +246,122 @@ fn filler_between_records_is_no_record() {
     assert_eq!(ids(&cut(&buffer)), ["00000001", "00000002"]);
     assert_eq!(cut(b"\n\n"), []);
     assert_eq!(cut(b""), []);
+}
+
+#[test]
+fn byte_order_marks_before_records_are_filler() {
+    let mark = "\u{feff}".as_bytes();
+    let buffer = [mark, &book(1), b"\n", mark, mark, &book(2), b"\n", mark].concat();
+    let found = cut(&buffer);
+    assert_eq!(found.len(), 2, "{found:?}");
+    assert_eq!(ids(&found), ["00000001", "00000002"]);
+}
+
+#[test]
+fn a_terminator_inside_of_a_record_costs_that_one_once() {
+    let inside = Err("a record terminator is inside of it");
+    for at in [200, 210] {
+        // Over a letter, so that the length is right still.
+        let changed = around(|record| record[at] = RECORD_END);
+        assert_eq!(changed, inside, "byte {at}");
+    }
+    let twice = around(|record| {
+        record[200] = RECORD_END;
+        record[215] = RECORD_END;
+    });
+    assert_eq!(twice, inside);
+    // At the file's end as well.
+    let mut last = book(2);
+    last[200] = RECORD_END;
+    let found = cut(&[book(1), last.clone(), b"\n ".to_vec()].concat());
+    assert_eq!(found, [Ok("00000001".to_owned()), inside]);
+    // What is behind it tells, so that is waited for.
+    assert_eq!(frame(&last, false), Framed::Incomplete);
+    // A length that reaches over records which follow is a lie.
+    let length = format!("{:05}", book(2).len() + book(3).len());
+    let lie = around(|record| record[..5].copy_from_slice(length.as_bytes()));
+    assert_eq!(lie, Ok("00000002".to_owned()));
+}
+
+#[test]
+fn a_record_that_is_longer_than_its_leader_can_say_is_taken_field_by_field() {
+    let fields = [
+        ("001", "00000002".to_owned()),
+        ("500", format!("  \u{1f}a{}", "much ".repeat(30_000))),
+        ("505", "0 \u{1f}alittle".to_owned()),
+    ];
+    let (mut directory, mut data) = (String::new(), Vec::new());
+    for (tag, text) in &fields {
+        // As many digits as there is room for, as writers do.
+        let (len, start) = (text.len() + 1, data.len());
+        directory.push_str(&format!(
+            "{tag}{:04}{:05}",
+            len.min(9_999),
+            start.min(99_999)
+        ));
+        data.extend_from_slice(text.as_bytes());
+        data.push(FIELD_END);
+    }
+    let base = LEADER_BYTES + directory.len() + 1;
+    let mut long = format!("99999cam a22{base:05} a 4500{directory}").into_bytes();
+    long.push(FIELD_END);
+    long.extend_from_slice(&data);
+    long.push(RECORD_END);
+    let found = cut(&[book(1), long.clone(), book(3)].concat());
+    assert_eq!(ids(&found), ["00000001", "00000002", "00000003"]);
+    let record = parse(&long).unwrap();
+    let last: Vec<&str> = record.subfields("505", "a").collect();
+    assert_eq!(last, ["little"]);
+}
+
+#[test]
+fn a_field_that_lost_its_end_is_taken_in_a_record_of_its_length_alone() {
+    let mut record = book(2);
+    let end = record.len() - 2;
+    record[end] = b'.';
+    assert!(parse(&record).unwrap().note.unwrap().contains("offsets"));
+    // Else the field may have lost more.
+    record.drain(end - 3..=end);
+    assert_eq!(
+        parse(&record).unwrap_err(),
+        "the directory does not fit the fields"
+    );
+}
+
+#[test]
+fn a_field_without_subfields_is_a_text() {
+    let bytes = built(
+        "a",
+        &[
+            ("001", "x"),
+            ("FMT", "BK"),
+            ("SYS", "000123456"),
+            ("245", "00\u{1f}aT"),
+        ],
+    );
+    let record = parse(&bytes).unwrap();
+    assert_eq!(record.note, None);
+    let mut json = String::new();
+    write_json(&record, &mut json);
+    let value: serde_json::Value = serde_json::from_str(&json).unwrap();
+    assert_eq!(value["fields"][2], serde_json::json!({"SYS": "000123456"}));
+    assert_eq!(value["fields"][1]["FMT"]["ind1"], "B");
+    let mut again = String::new();
+    write_json(&parse_json(json.as_bytes()).unwrap(), &mut again);
+    assert_eq!(again, json);
+}
+
+#[test]
+fn what_a_field_has_too_much_or_too_little_is_told() {
+    let note = |text: &str| {
+        let bytes = built("a", &[("001", "x"), ("245", text)]);
+        parse(&bytes).unwrap().note.map(Cow::into_owned)
+    };
+    assert_eq!(note("00\u{1f}aT"), None);
+    let more = note("00x\u{1f}aT").unwrap();
+    assert!(more.contains("field 245 has text before"), "{more}");
+    let less = note("0\u{1f}aT").unwrap();
+    assert!(less.contains("field 245 lacks an indicator"), "{less}");
 }
 
 #[test]

@@ -12,7 +12,7 @@ use quick_xml::XmlVersion;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesStart, Event};
 
-use super::{Field, MarcRecord, SUBFIELD};
+use super::{Field, LEADER_BYTES, MarcRecord, SUBFIELD};
 use crate::format::Framed;
 
 /// Finds the first record of `buffer`; `last` says that the file ends with the buffer.
@@ -62,6 +62,16 @@ pub(crate) fn frame_xml(buffer: &[u8], last: bool) -> Framed<'_> {
         },
         _ => Framed::Incomplete,
     }
+}
+
+/// Whether there is an element that holds records, be it none.
+pub(crate) fn has_collection(head: &[u8]) -> bool {
+    let mut tags = Tags {
+        buffer: head,
+        at: 0,
+        last: true,
+    };
+    tags.any(|tag| tag.name == COLLECTION)
 }
 
 /// Where the next record may begin, from the buffer's second byte on.
@@ -142,7 +152,7 @@ pub(crate) fn parse_xml(bytes: &[u8]) -> Result<MarcRecord<'static>, Cow<'static
                 }
                 inside = match inside {
                     Inside::Leader => {
-                        leader = Some(content.trim_matches(['\n', '\r', '\t']).to_owned());
+                        leader = Some(bare_leader(&content).to_owned());
                         Inside::Record
                     }
                     Inside::Text | Inside::Subfield => {
@@ -170,6 +180,16 @@ pub(crate) fn parse_xml(bytes: &[u8]) -> Result<MarcRecord<'static>, Cow<'static
     };
     record.check()?;
     Ok(record)
+}
+
+/// A leader without what was put around it to be read by people; it may begin with blanks itself.
+fn bare_leader(content: &str) -> &str {
+    let lines = content.trim_matches(['\n', '\r', '\t']);
+    let bare = content.trim();
+    match bare.len() == LEADER_BYTES {
+        true => bare,
+        false => lines,
+    }
 }
 
 fn attribute(start: &BytesStart<'_>, name: &str) -> Result<String, Cow<'static, str>> {
@@ -341,6 +361,22 @@ mod tests {
         write_json(&twin, &mut one);
         write_json(&record, &mut two);
         assert_eq!(one, two);
+    }
+
+    #[test]
+    fn a_leader_may_have_blanks_around_it() {
+        let twin = xml(1);
+        let leader = parse_xml(twin.as_bytes()).unwrap().leader.into_owned();
+        for (around, expected) in [
+            (format!("\n    {leader}\n  "), leader.clone()),
+            (
+                format!("\n     {}\n", &leader[5..]),
+                format!("     {}", &leader[5..]),
+            ),
+        ] {
+            let text = twin.replace(&leader, &around);
+            assert_eq!(parse_xml(text.as_bytes()).unwrap().leader, expected);
+        }
     }
 
     #[test]

@@ -14,7 +14,7 @@ use sql::{Migration, Options, Schema, SqlError, Sqlite, SqliteTransaction};
 use sqlx::{QueryBuilder, Row};
 
 use super::query::Term;
-use super::{Document, Found, Hit};
+use super::{Document, Found, Hit, Page};
 use crate::error::ImportsError;
 use crate::limits;
 
@@ -139,7 +139,7 @@ impl FileIndex {
         &self,
         tenant: &TenantId,
         terms: &[Term<'_>],
-        count: u32,
+        page: Page,
     ) -> Result<Found, ImportsError> {
         let words = expression(terms);
         let wanted = format!(
@@ -155,10 +155,11 @@ impl FileIndex {
             .map_err(|e| self.error(what, e))?;
         let rows = sqlx::query(
             "SELECT e.id, e.title FROM words w JOIN entries e ON e.number = w.rowid
-             WHERE words MATCH ? ORDER BY w.rank, e.id LIMIT ?",
+             WHERE words MATCH ? ORDER BY w.rank, e.id LIMIT ? OFFSET ?",
         )
         .bind(&wanted)
-        .bind(count.min(limits::FOUND_MAX))
+        .bind(page.count)
+        .bind(page.offset)
         .fetch_all(self.0.readers())
         .await
         .map_err(|e| self.error(what, e))?;

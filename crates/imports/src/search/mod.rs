@@ -18,6 +18,7 @@ use tokio::sync::{Mutex, Notify};
 
 use crate::config::ImportsConfig;
 use crate::error::ImportsError;
+use crate::limits;
 use crate::registry::Registry;
 use file::FileIndex;
 use opensearch::OpenSearch;
@@ -63,6 +64,36 @@ pub struct Hit {
     pub id: String,
     /// Its title.
     pub title: Option<String>,
+}
+
+/// Which of the records that a search finds are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Page {
+    /// How many of the best are left out.
+    pub offset: u32,
+    pub count: u32,
+}
+
+impl Page {
+    /// # Errors
+    /// When it would lie deeper than an index goes.
+    pub fn of(offset: Option<u32>, limit: Option<u32>) -> Result<Page, ImportsError> {
+        let (offset, most) = (offset.unwrap_or(0), limits::FOUND_OFFSET_MAX);
+        if offset > most {
+            let text = format!("offset is {most} at most; search for more words at once");
+            return Err(ImportsError::Invalid(text));
+        }
+        let count = limit.unwrap_or(FOUND_USUALLY).min(limits::FOUND_MAX);
+        Ok(Page { offset, count })
+    }
+
+    /// Where the next page begins, if there is one.
+    pub fn next(self, found: &Found) -> Option<u32> {
+        let records = u32::try_from(found.records.len()).unwrap_or(u32::MAX);
+        let next = self.offset.saturating_add(records);
+        let is_one = records > 0 && u64::from(next) < found.total;
+        Some(next).filter(|next| is_one && *next <= limits::FOUND_OFFSET_MAX)
+    }
 }
 
 impl Search {
@@ -176,7 +207,7 @@ impl Search {
         &self,
         tenant: &TenantId,
         query: &str,
-        count: u32,
+        page: Page,
     ) -> Result<Found, ImportsError> {
         let terms = query::terms(query);
         if terms.is_empty() {
@@ -184,8 +215,8 @@ impl Search {
             return Err(ImportsError::Invalid(text.to_owned()));
         }
         match &self.home {
-            Home::File(file) => file.find(tenant, &terms, count).await,
-            Home::OpenSearch(server) => server.find(tenant, &terms, count).await,
+            Home::File(file) => file.find(tenant, &terms, page).await,
+            Home::OpenSearch(server) => server.find(tenant, &terms, page).await,
         }
     }
 
@@ -195,3 +226,6 @@ impl Search {
         }
     }
 }
+
+/// Records of an answer that names no number.
+const FOUND_USUALLY: u32 = 20;

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use sha2::{Digest, Sha256};
 
 use super::query::Term;
-use super::{Document, Found, Hit};
+use super::{Document, Found, Hit, Page};
 use crate::error::ImportsError;
 use crate::fetch;
 use crate::limits;
@@ -165,7 +165,7 @@ impl OpenSearch {
         &self,
         tenant: &TenantId,
         terms: &[Term<'_>],
-        count: u32,
+        page: Page,
     ) -> Result<Found, ImportsError> {
         let wanted = terms.iter().map(|term| {
             let kind = if term.is_prefix {
@@ -180,7 +180,8 @@ impl OpenSearch {
             }})
         });
         let query = json!({
-            "size": count.min(limits::FOUND_MAX),
+            "from": page.offset,
+            "size": page.count,
             "track_total_hits": true,
             "_source": ["id", "shown"],
             "sort": [{"_score": "desc"}, {"id": "asc"}],

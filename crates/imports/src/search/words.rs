@@ -4,8 +4,8 @@ use std::fmt::{self, Display, Write};
 
 use serde::de::{DeserializeSeed, Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
-/// The words of a stored record: the subfields of MARC, every text and number of other objects. What
-/// cannot be read has no words.
+/// The words of a stored record: the subfields of MARC, every text and number of other objects. From
+/// where it cannot be read (half of a surrogate pair, a number beyond all) it has no words.
 pub(crate) fn text_of(body: &str, is_marc: bool) -> String {
     let mut text = String::with_capacity(body.len() / 2);
     let place = if is_marc {
@@ -18,9 +18,8 @@ pub(crate) fn text_of(body: &str, is_marc: bool) -> String {
         place,
         text: &mut text,
     };
-    if words.deserialize(&mut reader).is_err() {
-        text.clear();
-    }
+    // What was read before an error is found.
+    let _ = words.deserialize(&mut reader);
     text
 }
 
@@ -146,6 +145,7 @@ mod tests {
         assert_eq!(text_of(marc, true), "One two ");
         let object = r#"{"a":{"b":["x",3,-4,2.5]},"c":true,"fields":[null,"y"]}"#;
         assert_eq!(text_of(object, false), "x 3 -4 2.5 y ");
-        assert_eq!(text_of("{\"a\":\"x\"", false), "");
+        assert_eq!(text_of("{\"a\":\"x\",\"b\":\"\\ud800\"}", false), "x ");
+        assert_eq!(text_of("x", false), "");
     }
 }

@@ -192,6 +192,40 @@ async fn a_failed_job_is_resumed_where_it_failed() {
     service.close().await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn a_job_whose_topic_was_deleted_goes_on_when_there_is_one_again() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(5)).await;
+    let id = service
+        .import("format=marc&tenant=t&topic=gone", books(0..5_000))
+        .await;
+    let path = format!("/api/v1/imports/{id}");
+    let (status, job) = service.post(&format!("{path}/pause")).await;
+    assert_eq!(status, 200, "{job}");
+    let before = job["records_done"].as_u64().unwrap();
+    let topic: TopicName = "gone".parse().unwrap();
+    service.store.delete_topic(&topic).await.unwrap();
+    let (status, job) = service.post(&format!("{path}/resume")).await;
+    assert_eq!(status, 200, "{job}");
+    let job = service.ended(&id).await;
+    assert_eq!(job["state"], "failed", "{job}");
+    let reason = job["error"].as_str().unwrap();
+    assert!(reason.contains("topic 'gone' does not exist"), "{reason}");
+    service.store.topic_or_create(&topic).await.unwrap();
+    let (status, job) = service.post(&format!("{path}/resume")).await;
+    assert_eq!(status, 200, "{job}");
+    let job = service.ended(&id).await;
+    assert_eq!(
+        (&job["state"], &job["records_done"]),
+        (&"completed".into(), &5_000.into()),
+        "{job}"
+    );
+    let found = service.topic("gone").await;
+    assert_eq!(found.len() as u64, 5_000 - before);
+    assert_eq!(sink(folder.path(), "t").await.len(), 5_000);
+    service.close().await;
+}
+
 /// Two processes on one server: whoever is asked, the one that has the file goes on.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_job_is_resumed_at_the_process_that_has_not_its_file() {
@@ -439,6 +473,36 @@ async fn a_piece_that_is_sent_twice_at_once_is_taken_once() {
         let found = std::fs::read_to_string(upload).unwrap();
         assert!(found == lines, "{} bytes", found.len());
     }
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn jobs_that_are_paused_count_among_the_unfinished() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), ImportsConfig::default()).await;
+    let id = service.import("format=jsonl&tenant=t", "{}\n").await;
+    service.ended(&id).await;
+    let columns = crate::registry::COLUMNS;
+    let copied = columns
+        .replace("number, id,", "number + 9000 + i, id || i,")
+        .replace(" state,", " 'paused',");
+    let paused = crate::limits::JOBS_ACTIVE.tenant_max;
+    let fill = format!(
+        "WITH RECURSIVE n(i) AS (VALUES (1) UNION ALL SELECT i + 1 FROM n WHERE i < {paused})
+         INSERT INTO import_jobs ({columns}, token, lease_until_ms)
+         SELECT {copied}, 0, 0 FROM import_jobs, n"
+    );
+    run(folder.path(), &fill).await;
+    let (status, error) = service.post("/api/v1/imports?format=jsonl&tenant=t").await;
+    assert_eq!(status, 429, "{error}");
+    assert!(
+        error["message"]
+            .as_str()
+            .unwrap()
+            .contains("unfinished imports"),
+        "{error}"
+    );
+    service.import("format=jsonl&tenant=u", "").await;
     service.close().await;
 }
 

@@ -3,6 +3,7 @@
 mod callers;
 mod damage;
 mod fetch;
+mod files;
 mod healing;
 mod keys;
 mod opensearch;
@@ -577,6 +578,9 @@ async fn requests_that_cannot_be_are_refused_with_what_to_do() {
             413,
             "larger than 10 bytes",
         ),
+        ("GET", "/api/v1/imports/%ff", 400, "UTF-8"),
+        ("GET", "/api/v1/records/t/%ff/history", 400, "UTF-8"),
+        ("PUT", "/api/v1/profiles/p", 400, "cannot be read"),
         ("GET", "/api/v1/imports/none", 404, "not found"),
         ("GET", "/api/v1/imports/none/journal", 404, "not found"),
         ("DELETE", "/api/v1/imports/none", 404, "not found"),

@@ -160,9 +160,10 @@ fn search(documents: &BTreeMap<String, Value>, asked: &Value) -> Value {
         .filter(|document| document["tenant"] == *tenant)
         .filter(|document| musts.iter().all(|must| has(document, must)))
         .collect();
-    let size = asked["size"].as_u64().unwrap() as usize;
+    let [from, size] = ["from", "size"].map(|name| asked[name].as_u64().unwrap() as usize);
     let hits: Vec<Value> = found
         .iter()
+        .skip(from)
         .take(size)
         .map(|one| json!({"_source": one}))
         .collect();

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use base::{HumanDuration, SystemClock};
 use bytes::Bytes;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::ProgressBar;
 use reqwest::Method;
 use streams::backup::{BackupEnd, BackupError, BackupHead, BackupReader, TopicBackup};
 use streams::{Streams, StreamsConfig, TopicName};
@@ -22,7 +22,7 @@ use tokio::io::AsyncWriteExt;
 use tokio_util::io::ReaderStream;
 
 use super::client::segment;
-use super::{Client, Failure, out};
+use super::{Client, Failure, out, progress};
 use crate::folder::DataFolder;
 
 /// Writes a topic into a file: settings, partitions and batches as they are stored.
@@ -141,7 +141,7 @@ async fn upload(client: &Client, name: &str, path: &Path) -> Result<(), Failure>
     let mut file = tokio::fs::File::open(path).await.map_err(cannot_read)?;
     let length = file.metadata().await.map_err(cannot_read)?.len();
     let (mut out, body) = tokio::io::duplex(PIECE_BYTES);
-    let bar = bar(length);
+    let bar = progress::bar(length, BAR);
     let sending = async move {
         let mut piece = vec![0; PIECE_BYTES];
         loop {
@@ -229,7 +229,7 @@ impl Pieces {
             file,
             piece: vec![0; PIECE_BYTES],
             reader: BackupReader::new(),
-            bar: bar(length),
+            bar: progress::bar(length, BAR),
         })
     }
 
@@ -268,7 +268,10 @@ impl Receiving {
         self.reader.feed(piece);
         while self.reader.next_block().map_err(broken)?.is_some() {}
         if self.bar.is_none() {
-            self.bar = self.reader.head().map(|head| bar(head.bytes));
+            self.bar = self
+                .reader
+                .head()
+                .map(|head| progress::bar(head.bytes, BAR));
         }
         if let Some(bar) = &self.bar {
             bar.inc(piece.len() as u64);
@@ -433,11 +436,6 @@ fn broken(error: BackupError) -> Failure {
 
 fn cannot(what: &str, path: &Path, error: &std::io::Error) -> Failure {
     Failure::because(&format!("cannot {what} {}", path.display()), error)
-}
-
-fn bar(bytes: u64) -> ProgressBar {
-    let style = ProgressStyle::with_template(BAR);
-    ProgressBar::new(bytes).with_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()))
 }
 
 const BAR: &str = "{bar:40} {bytes} of {total_bytes} {bytes_per_sec}";

@@ -556,7 +556,7 @@ fn part(value: &Value) -> String {
 }
 
 /// A text on one line, without what a terminal would obey: agents and programs write such texts.
-fn harmless(text: &str) -> String {
+pub fn harmless(text: &str) -> String {
     let words: Vec<&str> = text.split_whitespace().collect();
     words.join(" ").replace(is_obeyed, "\u{fffd}")
 }

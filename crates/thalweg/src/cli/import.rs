@@ -4,15 +4,17 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Subcommand;
-use indicatif::{ProgressBar, ProgressStyle};
-use reqwest::{Method, RequestBuilder};
+use indicatif::ProgressBar;
+use reqwest::Method;
 use serde_json::{Value, json};
-use tokio_util::io::ReaderStream;
 
-use super::client::{download, query, segment};
-use super::{Client, Failure, out};
+use super::client::{download, harmless, query, segment};
+use super::progress::bar;
+use super::{Client, Failure, out, upload};
 
-/// The file is sent to the server, which runs the job; stopping this command leaves it running.
+/// The file is sent to the server, which runs the job; stopping this command then leaves it running. A
+/// file of more than 64 MiB goes in pieces: when the server or the way to it is away for half a minute,
+/// or the same command with an idempotency key comes again within a day, it goes on where it stopped.
 #[derive(clap::Args)]
 #[command(after_help = HELP)]
 pub struct Args {
@@ -61,13 +63,19 @@ pub enum JobsCommand {
         /// The job's id.
         id: String,
     },
-    /// Print the records that were rejected, with place and reason.
+    /// Print the records that were not simply taken (rejected, skipped or repaired), with place and
+    /// reason.
     Journal {
         /// The job's id.
         id: String,
     },
     /// Cancel a job.
     Cancel {
+        /// The job's id.
+        id: String,
+    },
+    /// Forget a job that has ended, with its journal and reject file; its records stay.
+    Forget {
         /// The job's id.
         id: String,
     },
@@ -87,6 +95,7 @@ pub enum JobsCommand {
         id: String,
     },
     /// Write the rejected records to a file, as they stood in theirs.
+    #[command(after_help = REJECTS_HELP)]
     Rejects {
         /// The job's id.
         id: String,
@@ -94,6 +103,7 @@ pub enum JobsCommand {
         file: PathBuf,
     },
     /// Import a job's rejected records again: as they are, or repaired.
+    #[command(after_help = REJECTS_HELP)]
     Retry {
         /// The job's id.
         id: String,
@@ -139,25 +149,15 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
     }
     let request = client.request(Method::POST, "/api/v1/imports");
     let request = request.query(&query);
-    let request = match url {
-        Some(url) => request.query(&[("url", url)]),
-        None => with_file(request, &args.file).await?,
+    let job = match url {
+        Some(url) => client.send(request.query(&[("url", url)])).await?,
+        None => {
+            // What has a key is found again by the next try.
+            let is_kept = args.idempotency_key.is_some();
+            upload::create(&client, request, &args.file, is_kept).await?
+        }
     };
-    let job = client.send(request).await?;
     finish(&client, job, args.no_wait).await
-}
-
-/// Puts a file into a request, to be read while it is sent.
-async fn with_file(request: RequestBuilder, path: &Path) -> Result<RequestBuilder, Failure> {
-    let file = tokio::fs::File::open(path)
-        .await
-        .map_err(cannot_read(path))?;
-    let bytes = file.metadata().await.map_err(cannot_read(path))?.len();
-    let stream = ReaderStream::with_capacity(file, UPLOAD_CHUNK_BYTES);
-    Ok(request
-        .header("Content-Type", "application/octet-stream")
-        .header("Content-Length", bytes)
-        .body(reqwest::Body::wrap_stream(stream)))
 }
 
 /// Watches a job to its end unless that is not wanted, and prints it.
@@ -198,20 +198,23 @@ pub async fn jobs(client: Client, command: JobsCommand) -> Result<(), Failure> {
             client.print_list(&answer, "entries", &JOURNAL_COLUMNS);
         }
         JobsCommand::Cancel { id } => {
-            client
-                .send(client.request(Method::DELETE, &path(&id)))
-                .await?;
+            let request = client.request(Method::DELETE, &path(&id));
+            client.print_object(&client.send(request).await?);
+        }
+        JobsCommand::Forget { id } => {
+            let path = format!("{}?forget=true", path(&id));
+            client.send(client.request(Method::DELETE, &path)).await?;
         }
         JobsCommand::Pause { id } => steer(&client, &id, "pause").await?,
         JobsCommand::Resume { id } => steer(&client, &id, "resume").await?,
         JobsCommand::Watch { id } => watch_to_end(&client, &id).await?,
         JobsCommand::Rejects { id, file } => rejects(&client, &id, &file).await?,
         JobsCommand::Retry { id, file, no_wait } => {
-            let mut request = client.request(Method::POST, &format!("{}/retry", path(&id)));
-            if let Some(file) = &file {
-                request = request.body(tokio::fs::read(file).await.map_err(cannot_read(file))?);
-            }
-            let job = client.send(request).await?;
+            let request = client.request(Method::POST, &format!("{}/retry", path(&id)));
+            let job = match &file {
+                Some(file) => upload::send(&client, request, file).await?,
+                None => client.send(request).await?,
+            };
             finish(&client, job, no_wait).await?;
         }
     }
@@ -247,23 +250,11 @@ async fn rejects(client: &Client, id: &str, file: &Path) -> Result<(), Failure> 
     Ok(())
 }
 
-fn cannot_read(file: &Path) -> impl Fn(std::io::Error) -> Failure + use<> {
-    let what = format!("cannot read {}", file.display());
-    move |error| Failure::because(&what, &error)
-}
-
 async fn watch(client: &Client, id: &str) -> Result<Value, Failure> {
-    let bar = ProgressBar::new(1).with_style(
-        ProgressStyle::with_template(BAR).unwrap_or_else(|_| ProgressStyle::default_bar()),
-    );
+    let bar = bar(1, BAR);
     loop {
         let job = client.get(&path(id)).await?;
-        bar.set_length(job["bytes_total"].as_u64().unwrap_or(1).max(1));
-        bar.set_position(job["bytes_done"].as_u64().unwrap_or(0));
-        bar.set_message(format!(
-            "{} records, {} rejected",
-            job["records_done"], job["records_rejected"]
-        ));
+        show(&job, &bar);
         if !matches!(
             job["state"].as_str(),
             Some("uploading" | "running" | "paused")
@@ -273,6 +264,21 @@ async fn watch(client: &Client, id: &str) -> Result<Value, Failure> {
         }
         tokio::time::sleep(POLL).await;
     }
+}
+
+/// Shows how far a job is, and why it does not get on.
+fn show(job: &Value, bar: &ProgressBar) {
+    bar.set_length(job["bytes_total"].as_u64().unwrap_or(1).max(1));
+    bar.set_position(job["bytes_done"].as_u64().unwrap_or(0));
+    let (done, rejected) = (&job["records_done"], &job["records_rejected"]);
+    let mut message = format!("{done} records, {rejected} rejected");
+    let state = job["state"].as_str().unwrap_or_default();
+    let state = Some(state).filter(|state| *state != "running");
+    for told in state.into_iter().chain(job["error"].as_str()) {
+        message.push_str(", ");
+        message.push_str(told);
+    }
+    bar.set_message(harmless(&message));
 }
 
 fn format_of(file: &Path) -> Result<String, Failure> {
@@ -305,18 +311,25 @@ const JOB_COLUMNS: [(&str, &str); 7] = [
 
 /// Entries of a journal that are asked for at once.
 const JOURNAL_PAGE: u32 = 10_000;
-const JOURNAL_COLUMNS: [(&str, &str); 3] = [
+const JOURNAL_COLUMNS: [(&str, &str); 4] = [
     ("ORDINAL", "ordinal"),
+    ("KIND", "kind"),
     ("BYTE OFFSET", "offset"),
     ("REASON", "reason"),
 ];
 
 const BAR: &str = "{bar:40.cyan} {bytes}/{total_bytes} {elapsed} {msg}";
 const POLL: Duration = Duration::from_millis(200);
-const UPLOAD_CHUNK_BYTES: usize = 256 << 10;
+
+const REJECTS_HELP: &str = "\
+Examples, of a job 5f0c:
+  thalweg imports journal 5f0c
+  thalweg imports rejects 5f0c bad.mrc
+  thalweg imports retry 5f0c --file bad.mrc";
 
 const HELP: &str = "\
 Examples:
   thalweg import books.mrc --tenant diku
   thalweg import people.csv --tenant diku --key id
+  zcat books.mrc.gz | thalweg import /dev/stdin --format marc --tenant diku
   thalweg import https://example.org/books.mrc --tenant diku --no-wait";

@@ -16,6 +16,7 @@ mod mqtt;
 mod out;
 mod parameters;
 mod produce;
+mod progress;
 mod resources;
 mod roles;
 mod rollouts;
@@ -26,6 +27,7 @@ mod table;
 mod tenants;
 mod tokens;
 mod topics;
+mod upload;
 mod users;
 
 use std::path::PathBuf;

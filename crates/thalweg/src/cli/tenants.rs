@@ -6,7 +6,7 @@ use reqwest::Method;
 use serde_json::{Map, Value, json};
 
 use super::client::segment;
-use super::{Client, Failure};
+use super::{Client, Failure, out};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -110,8 +110,12 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
         }
         Command::Usage { tenant } => {
             let used = client.get(&path_of(&tenant, "/usage")).await?;
+            if !client.wants_json() {
+                out::line(client.object_text(&figures(&used)));
+            }
             client.print_list(&used, "topics", &TOPIC_COLUMNS);
             if !client.wants_json() {
+                out::line("");
                 client.print_list(&used, "backlog", &BACKLOG_COLUMNS);
             }
         }
@@ -219,6 +223,27 @@ fn path_of(tenant: &str, under: &str) -> String {
     format!("/api/v1/tenants/{}{under}", segment(tenant))
 }
 
+/// What a tenant uses but for topics and groups, for people.
+fn figures(used: &Value) -> Value {
+    let mut figures = Map::new();
+    for (key, value) in used.as_object().into_iter().flatten() {
+        match value {
+            Value::Array(_) => {}
+            _ if key == "now_ms" => {}
+            Value::Object(parts) => {
+                let parts = parts.iter();
+                let name = |part: &str| match key.as_str() {
+                    "totals" => format!("{part}_total"),
+                    _ => part.to_owned(),
+                };
+                figures.extend(parts.map(|(part, value)| (name(part), value.clone())));
+            }
+            _ => drop(figures.insert(key.clone(), value.clone())),
+        }
+    }
+    Value::Object(figures)
+}
+
 /// Puts quotas beside the other fields, and members into one, for people.
 fn flatten(tenant: &mut Value) {
     let quotas = tenant["quotas"].take();
@@ -280,3 +305,21 @@ Examples:
   thalweg tenants set diku --weight 20 --member User:ann --member User:bob
   thalweg tenants set diku --bytes-in 10MiB --stored 50GiB --retention 30d
   thalweg tenants set diku --bytes-in none";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_tenant_uses_is_told_flat() {
+        let used = json!({
+            "tenant": "diku", "now_ms": 1_764_000_000_000_u64, "wait_ms": 120,
+            "rates": {"records_per_second": 10.5}, "totals": {"records": 7},
+            "topics": [{"topic": "t"}], "backlog": [],
+        });
+        let expected = json!({
+            "tenant": "diku", "wait_ms": 120, "records_per_second": 10.5, "records_total": 7,
+        });
+        assert_eq!(figures(&used), expected);
+    }
+}
