@@ -4,6 +4,11 @@ export function count(value: number): string {
   return value.toLocaleString("en-US");
 }
 
+/** So many of something, which takes an s where it is not one. */
+export function plural(value: number, noun: string, several = `${noun}s`): string {
+  return `${count(value)} ${value === 1 ? noun : several}`;
+}
+
 export function rate(value: number | null): string {
   if (value === null) {
     return "–";
@@ -45,3 +50,22 @@ export function age(ms: number): string {
 export function figure(value: number): string {
   return Math.abs(value) >= 100 ? count(Math.round(value)) : value.toLocaleString("en-US", { maximumSignificantDigits: 3 });
 }
+
+/** An instant in the reader's own zone, to the second or the millisecond. */
+export function local(at_ms: number, is_exact = false): string {
+  return stamp(at_ms - new Date(at_ms).getTimezoneOffset() * 60_000, is_exact);
+}
+
+/** The same in UTC, which says so. */
+export function utc(at_ms: number, is_exact = false): string {
+  return `${stamp(at_ms, is_exact)} UTC`;
+}
+
+function stamp(at_ms: number, is_exact: boolean): string {
+  const at = new Date(at_ms);
+  // Of records there may be times that no calendar has.
+  return Number.isNaN(at.getTime()) ? String(at_ms) : at.toISOString().replace("T", " ").slice(0, is_exact ? -1 : -5);
+}
+
+/** The reader's zone, as people call it. */
+export const ZONE = Intl.DateTimeFormat().resolvedOptions().timeZone;

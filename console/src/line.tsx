@@ -5,7 +5,7 @@ import { useEffect, useState } from "react";
 import { readSnapshot } from "./api";
 import type { Snapshot } from "./api";
 import { pauseAfter, reason } from "./ask";
-import { count, rate } from "./format";
+import { count, plural, rate } from "./format";
 import { Trouble } from "./parts";
 import { RatePlot } from "./plot";
 import { advance, allRecords, allStatementsIn, current, emptyRates, heartbeats, mqttIn, statementIn, topicRecords } from "./rates";
@@ -77,10 +77,6 @@ function Station(props: { beside?: boolean; href: string; name: string; figure: 
       {props.counter !== null && <span className="rate">{rate(current(props.rates, props.counter))} {props.unit}</span>}
     </a>
   );
-}
-
-function plural(size: number, noun: string): string {
-  return `${count(size)} ${noun}${size === 1 ? "" : "s"}`;
 }
 
 /** Polls the API once a second while the page is visible, one request round at a time. */

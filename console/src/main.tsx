@@ -1,6 +1,6 @@
 // The console: which page is shown, and the way between pages.
 
-import { StrictMode, useEffect } from "react";
+import { StrictMode, useEffect, useRef } from "react";
 import { createRoot } from "react-dom/client";
 
 import { useAsked } from "./ask";
@@ -19,6 +19,7 @@ import { comeBack, Login } from "./login";
 import { useSight } from "./me";
 import { MqttPage } from "./mqtt";
 import { Trouble } from "./parts";
+import { SchemasPage, SubjectPage } from "./schemas";
 import { StatementPage, StatementsPage } from "./statements/pages";
 import { GroupPage, GroupsPage } from "./streams/groups";
 import { TopicPage, TopicsPage } from "./streams/topics";
@@ -42,10 +43,20 @@ function Console() {
   useEffect(() => {
     document.title = title;
   }, [title]);
+  // Who goes to another page goes on from its beginning, by keyboard and screen reader too.
+  const place = route.path.join("/");
+  const shown = useRef(place);
+  useEffect(() => {
+    if (shown.current !== place) {
+      shown.current = place;
+      toPage();
+    }
+  }, [place]);
   const tab = (href: string, name: string, is_here: boolean) => <a href={href} aria-current={is_here ? "page" : undefined}>{name}</a>;
   return (
     <>
       <header>
+        <a className="skip" href={location.hash} onClick={(event) => { event.preventDefault(); toPage(); }}>Skip to the page</a>
         <h1>Thalweg</h1>
         <nav className="tabs" aria-label="Pages">
           {!imports_only && tab("#/", "Line", first === undefined)}
@@ -53,6 +64,7 @@ function Console() {
             <>
               {tab(address(["topics"]), "Topics", first === "topics")}
               {tab(address(["groups"]), "Groups", first === "groups")}
+              {("schemas" in status.value.endpoints || "rest" in status.value.endpoints) && tab(address(["schemas"]), "Schemas", first === "schemas")}
             </>
           )}
           {!imports_only && status.value?.mqtt != null && tab(address(["mqtt"]), "MQTT", first === "mqtt")}
@@ -76,6 +88,15 @@ function Console() {
   );
 }
 
+function toPage(): void {
+  const page = document.querySelector("main");
+  if (page !== null) {
+    page.tabIndex = -1;
+    page.focus();
+    window.scrollTo(0, 0);
+  }
+}
+
 function Page({ route }: { route: Route }) {
   const [first, name] = route.path;
   switch (first) {
@@ -87,9 +108,11 @@ function Page({ route }: { route: Route }) {
     case "statements":
       return name === undefined ? <StatementsPage query={route.query} /> : <StatementPage key={name} id={name} />;
     case "topics":
-      return name === undefined ? <TopicsPage query={route.query} /> : <TopicPage key={name} name={name} />;
+      return name === undefined ? <TopicsPage query={route.query} /> : <TopicPage key={name} name={name} query={route.query} />;
     case "groups":
       return name === undefined ? <GroupsPage query={route.query} /> : <GroupPage key={name} name={name} />;
+    case "schemas":
+      return name === undefined ? <SchemasPage query={route.query} /> : <SubjectPage key={name} name={name} query={route.query} />;
     case "mqtt":
       return <MqttPage query={route.query} />;
     case "imports":

@@ -1,11 +1,10 @@
 // The MQTT server's clients, with what waits for them, and what was refused lately.
 
 import { useAsked } from "./ask";
-import { now } from "./clock";
-import { age, bytes } from "./format";
+import { bytes } from "./format";
 import { Listing } from "./listing";
 import type { Column } from "./listing";
-import { Badge, Section, Sub, sizeOf, Trouble } from "./parts";
+import { Ago, Badge, Section, Sub, sizeOf, Trouble } from "./parts";
 
 interface Client {
   client_id: string;
@@ -32,13 +31,13 @@ interface Refusal {
 }
 
 export function MqttPage({ query }: { query: URLSearchParams }) {
-  const clients = useAsked<{ clients: Client[] }>(`api/v1/mqtt/clients?limit=${CLIENTS_ASKED}`, 2000);
+  const clients = useAsked<{ clients: Client[]; next: string | null }>(`api/v1/mqtt/clients?limit=${CLIENTS_ASKED}`, 2000);
   const refusals = useAsked<{ refusals: Refusal[] }>(`api/v1/mqtt/refusals?limit=${REFUSALS_SHOWN}`, 5000);
   const known = clients.value?.clients ?? [];
   return (
     <main>
       <Trouble text={clients.error ?? refusals.error} />
-      {known.length === CLIENTS_ASKED && <p className="empty">There may be more clients than these.</p>}
+      {clients.value !== null && clients.value.next !== null && <p className="empty">There are more clients than these: `thalweg mqtt clients` lists all of them.</p>}
       <Listing
         id="clients"
         title="MQTT clients"
@@ -58,7 +57,7 @@ export function MqttPage({ query }: { query: URLSearchParams }) {
         <tbody>
           {refusals.value?.refusals.map((one, at) => (
             <tr key={at}>
-              <td>{age(now() - one.at_ms)} ago</td>
+              <td><Ago at_ms={one.at_ms} /></td>
               <th scope="row">{one.what}<Sub>{one.reason}</Sub></th>
               <td>{one.client_id}</td>
               <td>{one.user === "" ? "–" : one.user}</td>

@@ -3,7 +3,8 @@
 import type { ReactNode } from "react";
 
 import type { Asked } from "./ask";
-import { count } from "./format";
+import { now } from "./clock";
+import { age, count, local, utc } from "./format";
 
 export type Tone = "good" | "bad" | "calm";
 
@@ -16,6 +17,13 @@ export function sizeOf<T>(asked: Asked<T>, items: (value: T) => number): Size {
     return items(asked.value);
   }
   return asked.error === null ? "reading" : "unknown";
+}
+
+/** The first few of a list, with how many those are of how many; `which` says what is special of them. */
+export function firstOf<T>(all: T[], most: number, which = (shown: string) => `the first ${shown}`): { shown: T[]; note: string } {
+  const shown = all.slice(0, most);
+  const note = shown.length === all.length ? count(all.length) : `${which(count(shown.length))} of ${count(all.length)}`;
+  return { shown, note };
 }
 
 interface SectionProps {
@@ -43,6 +51,16 @@ export function Section({ id, title, empty, size, note, above, children }: Secti
 
 export function Badge({ kind, children }: { kind: Tone; children: ReactNode }) {
   return <span className={`badge ${kind}`}>{children}</span>;
+}
+
+/** How long ago something was; when exactly is told on hover. */
+export function Ago({ at_ms, now_ms = now() }: { at_ms: number; now_ms?: number }) {
+  return <time title={`${local(at_ms)}, ${utc(at_ms)}`}>{age(now_ms - at_ms)} ago</time>;
+}
+
+/** When something was, in the reader's zone and to the millisecond; in UTC on hover. */
+export function When({ at_ms }: { at_ms: number }) {
+  return <time title={utc(at_ms, true)}>{local(at_ms, true)}</time>;
 }
 
 export function Sub({ children }: { children: ReactNode }) {

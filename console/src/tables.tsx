@@ -4,10 +4,10 @@ import type { ReactNode } from "react";
 
 import type { Busiest, Statement, Topic } from "./api";
 import type { Agent } from "./fleet/types";
-import { age, bytes, count, rate } from "./format";
+import { bytes, count, rate } from "./format";
 import { JobProgress, StateBadge } from "./imports/jobs";
 import type { Job } from "./imports/types";
-import { Badge, FLOW_TONES, Section, Sub } from "./parts";
+import { Ago, Badge, FLOW_TONES, Section, Sub } from "./parts";
 import { current, jobRecords, statementIn, statementOut, topicBytes, topicRecords } from "./rates";
 import type { Rates } from "./rates";
 import { address } from "./route";
@@ -17,7 +17,7 @@ import { TopicName } from "./streams/topics";
 export function AgentsTable({ agents, all, now_ms }: { agents: Agent[]; all: number; now_ms: number }) {
   const note = all > agents.length ? <a href="#/fleet">all {count(all)}</a> : all;
   return (
-    <Section id="agents" title="Agents" empty="No agent has called in yet." size={agents.length} note={note}>
+    <Section id="agents" title="Agents" empty="No agent has called in yet: start one with `thalweg agent`." size={agents.length} note={note}>
       <thead>
         <tr><th scope="col">Agent</th><th scope="col">Class</th><th scope="col">State</th><th scope="col">Last seen</th><th scope="col">Flow</th><th scope="col" className="number">Heartbeats</th></tr>
       </thead>
@@ -27,7 +27,7 @@ export function AgentsTable({ agents, all, now_ms }: { agents: Agent[]; all: num
             <td><a href={address(["agents", agent.id])}>{agent.id}</a><Sub>{agent.hostname}</Sub></td>
             <td>{agent.class === null ? <i>parked</i> : <a href={address(["classes", agent.class])}>{agent.class}</a>}</td>
             <td><Badge kind={agent.state === "online" ? "good" : "bad"}>{agent.state}</Badge></td>
-            <td>{age(now_ms - agent.last_seen_ms)} ago</td>
+            <td><Ago at_ms={agent.last_seen_ms} now_ms={now_ms} /></td>
             <td><Badge kind={FLOW_TONES[agent.flow_state]}>{agent.flow_state}</Badge><Sub>{agent.flow_id}</Sub></td>
             <td className="number">{count(agent.heartbeats_total)}</td>
           </tr>
@@ -44,7 +44,7 @@ function ofAll({ shown, count: all }: Busiest<unknown>, href: string): ReactNode
 
 export function TopicsTable({ topics, rates }: { topics: Busiest<Topic>; rates: Rates }) {
   return (
-    <Section id="topics" title="Topics" empty="No topic yet; the first producer makes one." size={topics.shown.length} note={ofAll(topics, "#/topics")}>
+    <Section id="topics" title="Topics" empty="No topic yet; the first producer makes one, or `thalweg topics create`." size={topics.shown.length} note={ofAll(topics, "#/topics")}>
       <thead>
         <tr><th scope="col">Topic</th><th scope="col" className="number">Partitions</th><th scope="col" className="number">Records/s</th><th scope="col" className="number">Bytes/s</th><th scope="col" className="number">Records</th><th scope="col" className="number">Stored</th></tr>
       </thead>

@@ -5,20 +5,12 @@
 
 import assert from "node:assert/strict";
 
+import { call, produce } from "./api.mjs";
 import { withPage } from "./browser.mjs";
 
 const [url, rest, screenshot] = process.argv.slice(2);
-
-async function call(method, address, body, type = "application/json") {
-  const answer = await fetch(address, { method, headers: { "content-type": type }, body: JSON.stringify(body) });
-  assert.ok(answer.ok, `${method} ${address}: ${answer.status} ${await answer.text()}`);
-}
-
 const manage = (method, path, body) => call(method, new URL(`api/v1/${path}`, url), body);
-const produce = (topic, count) => {
-  const records = Array.from({ length: count }, (_, n) => ({ value: n, partition: n % 3 }));
-  return call("POST", new URL(`topics/${encodeURIComponent(topic)}`, rest), { records }, "application/vnd.kafka.json.v2+json");
-};
+const numbers = (count) => Array.from({ length: count }, (_, n) => ({ value: n, partition: n % 3 }));
 const rows = (page, list, count) =>
   page.waitForFunction(([list, count]) => document.querySelectorAll(`#${list} tbody tr`).length === count, [list, count]);
 
@@ -31,8 +23,8 @@ await withPage(async (page, troubles) => {
   for (const name of ["orders", stream]) {
     await manage("POST", "topics", { name, partitions: 3, config: { "retention.ms": "86400000" } });
   }
-  await produce("orders", 30);
-  await produce(stream, 9);
+  await produce(rest, "orders", numbers(30));
+  await produce(rest, stream, numbers(9));
   const reset = { topics: [{ topic: "orders" }], to: { offset: 4 }, execute: true };
   await manage("POST", "groups/billing/reset-offsets", reset);
 
@@ -62,7 +54,7 @@ await withPage(async (page, troubles) => {
   const cells = (list) => page.locator(`#${list} tbody tr`).first().locator("th, td").allTextContents();
   assert.deepEqual(await cells("partitions"), ["0", "0", "3", "3"]);
   const set = page.locator("#settings tbody tr").first();
-  assert.deepEqual(await set.locator("th, td").allTextContents(), ["retention.ms", "86400000", "set here"]);
+  assert.deepEqual(await set.locator("th, td").allTextContents(), ["retention.ms", "864000001 d 0 h", "set here"]);
 
   await page.getByRole("link", { name: "Groups", exact: true }).click();
   await page.getByRole("link", { name: "billing" }).click();
@@ -96,7 +88,7 @@ async function whileItIsRead(page) {
 
 async function onATelephone(page) {
   await page.setViewportSize({ width: 360, height: 740 });
-  for (const path of ["", "mqtt", "topics", "topics/orders", "groups", "groups/billing", "statements", "imports", "tenants", "fleet", "events"]) {
+  for (const path of ["", "mqtt", "topics", "topics/orders", "groups", "groups/billing", "schemas", "statements", "imports", "tenants", "fleet", "events"]) {
     await page.goto(`${url}#/${path}`);
     await page.locator("main").locator("section, figure").first().waitFor();
     const width = await page.evaluate(() => document.documentElement.scrollWidth);

@@ -5,20 +5,15 @@
 
 import assert from "node:assert/strict";
 
+import { call, produce as produceTo } from "./api.mjs";
 import { withPage } from "./browser.mjs";
 
 const [url, rest, screenshot] = process.argv.slice(2);
 
 const api = async (path) => (await fetch(new URL(`api/v1/${path}`, url))).json();
 
-async function call(method, address, body, type = "application/json") {
-  const answer = await fetch(address, { method, headers: { "content-type": type }, body: JSON.stringify(body) });
-  assert.ok(answer.ok, `${method} ${address}: ${answer.status} ${await answer.text()}`);
-}
-
 const keep = (tenant, change) => call("PUT", new URL(`api/v1/tenants/${tenant}`, url), change);
-const produce = (tenant, value) =>
-  call("POST", new URL(`topics/env.ns.${tenant}.ORDERS`, rest), { records: [{ value }] }, "application/vnd.kafka.json.v2+json");
+const produce = (tenant, value) => produceTo(rest, `env.ns.${tenant}.ORDERS`, [{ value }]);
 
 async function records(tenant) {
   const { topics } = await api(`tenants/${tenant}/usage`);

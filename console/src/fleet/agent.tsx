@@ -6,7 +6,7 @@ import { useAsked } from "../ask";
 import { now } from "../clock";
 import { age, bytes, count } from "../format";
 import { useHistory } from "../history";
-import { Badge, Fill, FLOW_TONES, Section, Sub, Trouble } from "../parts";
+import { Ago, Badge, Fill, FLOW_TONES, Section, Sub, Trouble } from "../parts";
 import { RatePlot } from "../plot";
 import { address } from "../route";
 import { EventsTable } from "./events";
@@ -63,7 +63,7 @@ function Facts({ agent }: { agent: AgentDetail }) {
     ["Resources", agent.resource_state],
     ["Build", `${agent.agent_type ?? "not described yet"} ${agent.agent_version ?? ""}`],
     ["Host", `${agent.hostname ?? "–"}${system?.operatingSystem === undefined ? "" : `, ${system.operatingSystem} ${system.machineArch ?? ""}`}`],
-    ["Last seen", `${age(now() - agent.last_seen_ms)} ago${agent.heartbeat_interval_ms === null ? "" : `, calls every ${age(agent.heartbeat_interval_ms)}`}`],
+    ["Last seen", <><Ago at_ms={agent.last_seen_ms} />{agent.heartbeat_interval_ms !== null && `, calls every ${age(agent.heartbeat_interval_ms)}`}</>],
     ["Known for", age(now() - agent.first_seen_ms)],
     ["Heartbeats", count(agent.heartbeats_total)],
   ];
@@ -157,8 +157,8 @@ function Operations({ operations }: { operations: Operation[] }) {
           <tr key={one.id}>
             <th scope="row">{one.operation} {one.operand}<Sub>{one.flow_id}</Sub></th>
             <td><Badge kind={OPERATION_TONES[one.state] ?? "calm"}>{one.state}</Badge><Sub>{one.details === "" ? null : one.details}</Sub></td>
-            <td>{age(now() - one.created_ms)} ago</td>
-            <td>{age(now() - one.updated_ms)} ago</td>
+            <td><Ago at_ms={one.created_ms} /></td>
+            <td><Ago at_ms={one.updated_ms} /></td>
             <td className="number">{one.attempts}</td>
           </tr>
         ))}

@@ -4,9 +4,8 @@ import { useState } from "react";
 
 import { send, useActing, useAsked } from "../ask";
 import type { Asked } from "../ask";
-import { now } from "../clock";
-import { age, bytes, count } from "../format";
-import { Badge, Section, Shares, Sub, sizeOf, Trouble } from "../parts";
+import { bytes, plural } from "../format";
+import { Ago, Badge, Section, Shares, Sub, sizeOf, Trouble } from "../parts";
 import { address } from "../route";
 import { EventsTable } from "./events";
 import { Publish, toAll } from "./publish";
@@ -32,7 +31,7 @@ export function ClassPage({ name }: { name: string }) {
       {found !== null && (
         <div className="plots">
           <figure>
-            <figcaption>{count(found.agents)} agents</figcaption>
+            <figcaption>{plural(found.agents, "agent")}</figcaption>
             <Shares label="Agents" parts={[
               { label: "online", value: found.agents_online, tone: "good", href: address(["fleet"], { class: name, state: "online" }) },
               { label: "missing", value: found.agents - found.agents_online, tone: "bad", href: address(["fleet"], { class: name, state: "missing" }) },
@@ -85,7 +84,7 @@ function Flows({ class_name, asked, agents, again, busy }: FlowsProps) {
             <tr key={flow.flow_id} data-id={flow.flow_id}>
               <th scope="row">{flow.version}<Sub>{flow.flow_id}</Sub></th>
               <td>{flow.current ? <Badge kind="good">wanted</Badge> : "–"}</td>
-              <td>{age(now() - flow.created_ms)} ago</td>
+              <td><Ago at_ms={flow.created_ms} /></td>
               <td><a href={`api/v1/flows/${flow.flow_id}`} download={`${class_name}-${flow.version}.${flow.shape}`}>{flow.shape}</a></td>
               <td className="number">{bytes(flow.bytes)}</td>
               <td className="actions">

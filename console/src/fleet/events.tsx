@@ -2,9 +2,7 @@
 
 import { useAsked } from "../ask";
 import type { Asked } from "../ask";
-import { now } from "../clock";
-import { age } from "../format";
-import { Badge, Choice, Section, sizeOf, Trouble } from "../parts";
+import { Ago, Badge, Choice, Section, sizeOf, Trouble } from "../parts";
 import { address, go } from "../route";
 import type { FleetEvent } from "./types";
 
@@ -51,7 +49,7 @@ export function EventsTable({ asked, empty }: { asked: Asked<{ events: FleetEven
       <tbody>
         {events.map((event) => (
           <tr key={event.id}>
-            <td><time dateTime={new Date(event.at_ms).toISOString()} title={new Date(event.at_ms).toLocaleString()}>{age(now() - event.at_ms)} ago</time></td>
+            <td><Ago at_ms={event.at_ms} /></td>
             <td><Badge kind={event.level === "error" ? "bad" : "calm"}>{event.level}</Badge></td>
             <th scope="row">{event.kind}<div className="sub">{event.message}</div></th>
             <td>{event.agent_id === null ? "–" : <a href={address(["agents", event.agent_id])}>{event.agent_id}</a>}</td>

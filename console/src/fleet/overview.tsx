@@ -3,10 +3,9 @@
 
 import { useAsked } from "../ask";
 import type { Asked } from "../ask";
-import { now } from "../clock";
-import { age, count } from "../format";
+import { count, plural } from "../format";
 import { useRate } from "../history";
-import { Badge, Choice, FLOW_TONES, Section, Shares, Sub, sizeOf, Trouble } from "../parts";
+import { Ago, Badge, Choice, firstOf, FLOW_TONES, Section, Shares, Sub, sizeOf, Trouble } from "../parts";
 import { RatePlot } from "../plot";
 import { address, go } from "../route";
 import type { Agent, AgentsPage, FleetClass, FleetTotals } from "./types";
@@ -24,7 +23,7 @@ export function Overview({ query }: { query: URLSearchParams }) {
       {fleet !== null && (
         <div className="plots">
           <figure>
-            <figcaption>{count(fleet.agents)} agents in {count(fleet.classes)} classes</figcaption>
+            <figcaption>{plural(fleet.agents, "agent")} in {plural(fleet.classes, "class", "classes")}</figcaption>
             <Shares label="Agents" parts={[
               { label: "online", value: fleet.online, tone: "good", href: address(["fleet"], { state: "online" }) },
               { label: "missing", value: fleet.missing, tone: "bad", href: address(["fleet"], { state: "missing" }) },
@@ -51,15 +50,14 @@ export function Overview({ query }: { query: URLSearchParams }) {
 
 function Classes({ asked }: { asked: Asked<{ classes: FleetClass[] }> }) {
   const classes = asked.value?.classes ?? [];
-  const largest = [...classes].sort((a, b) => b.agents - a.agents).slice(0, CLASSES_SHOWN);
-  const note = classes.length > largest.length ? `the ${largest.length} largest of ${count(classes.length)}` : undefined;
+  const { shown, note } = firstOf([...classes].sort((a, b) => b.agents - a.agents), CLASSES_SHOWN, (most) => `the ${most} largest`);
   return (
-    <Section id="classes" title="Classes" empty="No class yet; it appears with its first agent or flow." size={sizeOf(asked, (value) => value.classes.length)} {...(note !== undefined && { note })}>
+    <Section id="classes" title="Classes" empty="No class yet; it appears with its first agent or flow." size={sizeOf(asked, (value) => value.classes.length)} note={note}>
       <thead>
         <tr><th scope="col">Class</th><th scope="col" className="number">Agents</th><th scope="col">Online</th><th scope="col">Run its flow</th><th scope="col">Flow</th></tr>
       </thead>
       <tbody>
-        {largest.map((one) => (
+        {shown.map((one) => (
           <tr key={one.name}>
             <th scope="row"><a href={address(["classes", one.name])}>{one.name}</a></th>
             <td className="number">{count(one.agents)}</td>
@@ -112,7 +110,7 @@ function Agents({ query, classes }: { query: URLSearchParams; classes: FleetClas
         {Object.values(filters).some((value) => value !== "") && <a href={address(["fleet"])}>All agents</a>}
       </form>
       <Trouble text={page.error} />
-      {page.value !== null && agents.length === 0 && <p className="empty">{next === null ? "No agent is like that." : "None so far; the next page looks further."}</p>}
+      {page.value !== null && agents.length === 0 && <p className="empty">{next === null ? (Object.values(filters).some((value) => value !== "") ? "No agent is like that." : "No agent has called in yet: start one with `thalweg agent`.") : "None so far; the next page looks further."}</p>}
       {agents.length > 0 && <div className="scroll"><AgentsTable agents={agents} /></div>}
       <nav className="pager" aria-label="Pages of agents">
         {after !== "" && <a href={address(["fleet"], filters)}>First page</a>}
@@ -134,7 +132,7 @@ export function AgentsTable({ agents }: { agents: Agent[] }) {
             <th scope="row"><a href={address(["agents", agent.id])}>{agent.id}</a><Sub>{agent.hostname}</Sub></th>
             <td>{agent.class === null ? <i>parked</i> : <a href={address(["classes", agent.class])}>{agent.class}</a>}</td>
             <td><Badge kind={agent.state === "online" ? "good" : "bad"}>{agent.state}</Badge>{agent.duplicate_device !== null && <Sub>two devices</Sub>}</td>
-            <td>{age(now() - agent.last_seen_ms)} ago</td>
+            <td><Ago at_ms={agent.last_seen_ms} /></td>
             <td><Badge kind={FLOW_TONES[agent.flow_state]}>{agent.flow_state}</Badge></td>
             <td>{agent.agent_type ?? "–"} {agent.agent_version}</td>
             <td className="number">{count(agent.heartbeats_total)}</td>

@@ -18,7 +18,7 @@ const NOTHING: Outcome = { said: null, trouble: null, problems: [] };
 
 /** What is asked before a flow goes to all agents of a class at once. */
 export function toAll(flow: string, agents: number): string {
-  return `${flow} goes to all ${count(agents)} agents of the class at once. "In steps" would halt where they fail.`;
+  return `${flow} goes to ${agents === 1 ? "the only agent" : `all ${count(agents)} agents`} of the class at once. "In steps" would halt where they fail.`;
 }
 
 /** `agents` is how many the class has. */

@@ -1,10 +1,9 @@
 // How far a roll-out has come, and what can be done about it.
 
 import { send, useActing } from "../ask";
-import { now } from "../clock";
-import { age } from "../format";
+import { age, plural } from "../format";
 import { useHistory } from "../history";
-import { Badge, Shares, Sub, Trouble } from "../parts";
+import { Ago, Badge, Shares, Sub, Trouble } from "../parts";
 import type { Tone } from "../parts";
 import { RatePlot } from "../plot";
 import type { Rollout } from "./types";
@@ -28,7 +27,7 @@ export function RolloutCard({ rollout, at_ms, versions, again }: Props) {
     }
   };
   const back = () => {
-    if (window.confirm(`${progress.reached} agents get the flow before again, all at once.`)) {
+    if (window.confirm(`${plural(progress.reached, "agent")} get the flow before again, all at once.`)) {
       void wish("rollback");
     }
   };
@@ -37,7 +36,7 @@ export function RolloutCard({ rollout, at_ms, versions, again }: Props) {
     <figure id="rollout">
       <figcaption>
         Roll-out of version {version ?? rollout.flow_id} <span aria-live="polite"><Badge kind={TONES[rollout.state]}>{WORDS[rollout.state]}</Badge></span>
-        <Sub>{plan(rollout)}, begun {age(now() - rollout.created_ms)} ago</Sub>
+        <Sub>{plan(rollout)}, begun <Ago at_ms={rollout.created_ms} /></Sub>
         {rollout.reason !== "" && <p className={rollout.state === "halted" ? "trouble" : "sub"} role="status">{rollout.reason}</p>}
       </figcaption>
       <Shares label="Agents of the class" parts={[
@@ -61,7 +60,7 @@ export function RolloutCard({ rollout, at_ms, versions, again }: Props) {
 
 function plan(rollout: Rollout): string {
   const canary = rollout.canary_percent > 0 ? `${rollout.canary_percent} % first, ` : "";
-  return `${canary}${rollout.batch_agents} agents every ${age(rollout.batch_interval_ms)}, halts above ${rollout.failures_percent} % failed`;
+  return `${canary}${plural(rollout.batch_agents, "agent")} every ${age(rollout.batch_interval_ms)}, halts above ${rollout.failures_percent} % failed`;
 }
 
 const OPEN = new Set<Rollout["state"]>(["running", "paused", "halted"]);

@@ -3,10 +3,9 @@
 import type { ChangeEvent, ReactNode } from "react";
 
 import { send, useActing, useAsked } from "../ask";
-import { now } from "../clock";
-import { age, bytes, count } from "../format";
+import { bytes, count } from "../format";
 import { useRate } from "../history";
-import { Badge, Section, sizeOf, Trouble } from "../parts";
+import { Ago, Badge, Section, sizeOf, Trouble } from "../parts";
 import type { Tone } from "../parts";
 import { RatePlot } from "../plot";
 import { address, go } from "../route";
@@ -83,8 +82,8 @@ function Books({ of }: { of: Job }) {
     ["Class", of.class],
     ["Slices", count(of.slices_done)],
     ["Profile", <code>{JSON.stringify(of.profile)}</code>],
-    ["Begun", `${age(now() - of.created_ms)} ago`],
-    ["Last got on", `${age(now() - of.updated_ms)} ago`],
+    ["Begun", <Ago at_ms={of.created_ms} />],
+    ["Last got on", <Ago at_ms={of.updated_ms} />],
   ];
   return (
     <section id="books" aria-labelledby="books-title">

@@ -2,11 +2,10 @@
 
 import { useAsked } from "../ask";
 import type { Asked } from "../ask";
-import { now } from "../clock";
-import { age, bytes, count, rate } from "../format";
+import { bytes, count, rate } from "../format";
 import { shares, useRates } from "../history";
 import { useSight } from "../me";
-import { Badge, Section, Sub, sizeOf, Trouble } from "../parts";
+import { Ago, Badge, Section, Sub, sizeOf, Trouble } from "../parts";
 import type { Tone } from "../parts";
 import { RatePlot } from "../plot";
 import { current } from "../rates";
@@ -121,7 +120,7 @@ function Jobs({ asked, tenant, own }: { asked: Asked<{ jobs: Job[] }>; tenant: s
             <td className="number">{job.state === "running" ? rate(current(rates, job.id)) : "–"}</td>
             <td className="number">{count(job.records_done)}</td>
             <td className="number">{count(job.records_rejected)}</td>
-            <td>{age(now() - job.created_ms)} ago</td>
+            <td><Ago at_ms={job.created_ms} /></td>
           </tr>
         ))}
       </tbody>

@@ -5,9 +5,8 @@ import type { FormEvent } from "react";
 
 import { send, useActing, useAsked } from "../ask";
 import type { Asked } from "../ask";
-import { now } from "../clock";
-import { age, bytes, count, rate } from "../format";
-import { Badge, Section, Sub, sizeOf, Trouble } from "../parts";
+import { bytes, count, rate } from "../format";
+import { Ago, Badge, Section, Sub, sizeOf, Trouble } from "../parts";
 import { Home } from "./home";
 import { address, go } from "../route";
 import type { Quotas, Tenant, TenantsPage as Page, TenantUsage, TenantUse } from "./types";
@@ -39,7 +38,7 @@ export function TenantsPage({ query }: { query: URLSearchParams }) {
               <td className="number">{count(one.use?.records_done ?? 0)}</td>
               <td className="number">{count(one.use?.records_rejected ?? 0)}</td>
               <td className="number">{bytes(one.use?.bytes_done ?? 0)}</td>
-              <td>{one.use === null ? "–" : `${age(now() - one.use.updated_ms)} ago`}</td>
+              <td>{one.use === null ? "–" : <Ago at_ms={one.use.updated_ms} />}</td>
             </tr>
           ))}
         </tbody>
@@ -123,7 +122,7 @@ function Topics({ usage }: { usage: TenantUsage }) {
               <td>{one.is_shared ? "shared" : "its own"}</td>
               <td className="number">{count(one.records)}</td>
               <td className="number">{bytes(one.bytes)}</td>
-              <td>{one.oldest_ms === null ? "–" : `${age(usage.now_ms - one.oldest_ms)} ago`}</td>
+              <td>{one.oldest_ms === null ? "–" : <Ago at_ms={one.oldest_ms} now_ms={usage.now_ms} />}</td>
             </tr>
           ))}
         </tbody>
@@ -136,7 +135,7 @@ function Topics({ usage }: { usage: TenantUsage }) {
               <th scope="row">{one.group}</th>
               <td>{one.topic}</td>
               <td className="number">{count(one.records)}</td>
-              <td>{one.oldest_ms === null ? "–" : `${age(usage.now_ms - one.oldest_ms)} ago`}</td>
+              <td>{one.oldest_ms === null ? "–" : <Ago at_ms={one.oldest_ms} now_ms={usage.now_ms} />}</td>
             </tr>
           ))}
         </tbody>

@@ -1,14 +1,15 @@
 // Consumer groups: all of them, and one with how far it is behind in each partition.
 
 import { useAsked } from "../ask";
-import { count } from "../format";
+import { count, plural } from "../format";
 import { useHistory } from "../history";
 import { Listing } from "../listing";
 import type { Column } from "../listing";
-import { Badge, Section, Sub, sizeOf, Trouble } from "../parts";
+import { Badge, firstOf, Section, Sub, sizeOf, Trouble } from "../parts";
 import type { Tone } from "../parts";
 import { RatePlot } from "../plot";
 import { address } from "../route";
+import { ResetOffsets } from "./reset";
 import { Settings } from "./settings";
 import type { Group, GroupDetail, GroupOffset } from "./types";
 
@@ -16,7 +17,7 @@ export function GroupsPage({ query }: { query: URLSearchParams }) {
   const asked = useAsked<{ groups: Group[] }>("api/v1/groups", 3000);
   const columns: [Column<Group>, ...Column<Group>[]] = [
     { name: "group", title: "Group", value: (one) => one.group, cell: (one) => <a href={address(["groups", one.group])}>{one.group}</a> },
-    { name: "state", title: "State", value: (one) => one.state, cell: (one) => <State of={one.state} /> },
+    { name: "state", title: "State", value: (one) => one.state, cell: (one) => <GroupState of={one.state} /> },
     { name: "protocol", title: "Protocol type", value: (one) => one.protocol_type },
     { name: "members", title: "Members", is_number: true, value: (one) => one.members.length },
   ];
@@ -46,7 +47,7 @@ export function GroupPage({ name }: { name: string }) {
   return (
     <main>
       <p><a href="#/groups">All groups</a></p>
-      <h2 className="title">{name} {group !== null && <State of={group.state} />}</h2>
+      <h2 className="title">{name} {group !== null && <GroupState of={group.state} />}</h2>
       <Trouble text={asked.error} />
       {group === null ? asked.error === null && <p className="empty">Reading…</p> : (
         <>
@@ -59,6 +60,7 @@ export function GroupPage({ name }: { name: string }) {
           </div>
           <Offsets offsets={group.offsets} />
           <Members of={group} />
+          <ResetOffsets of={group} again={asked.again} />
           {group.config !== undefined && <Settings settings={group.config} />}
         </>
       )}
@@ -68,7 +70,7 @@ export function GroupPage({ name }: { name: string }) {
 
 function Books({ of }: { of: GroupDetail }) {
   const books: [string, string][] = [
-    ["Lag", `${count(of.lag_total)} records`],
+    ["Lag", plural(of.lag_total, "record")],
     ["Members", count(of.members.length)],
     ["Protocol", of.kind.toLowerCase()],
     ["Protocol type", of.protocol_type],
@@ -84,15 +86,15 @@ function Books({ of }: { of: GroupDetail }) {
 
 function Offsets({ offsets }: { offsets: GroupOffset[] }) {
   // Who is furthest behind is what is looked for.
-  const ordered = [...offsets].sort((a, b) => (b.lag ?? -1) - (a.lag ?? -1)).slice(0, OFFSETS_SHOWN);
-  const note = ordered.length === offsets.length ? count(offsets.length) : `the ${count(ordered.length)} furthest behind of ${count(offsets.length)}`;
+  const ordered = [...offsets].sort((a, b) => (b.lag ?? -1) - (a.lag ?? -1));
+  const { shown, note } = firstOf(ordered, OFFSETS_SHOWN, (most) => `the ${most} furthest behind`);
   return (
-    <Section id="offsets" title="Partitions" empty="It has no partition and committed nothing." size={ordered.length} note={note}>
+    <Section id="offsets" title="Partitions" empty="It has no partition and committed nothing." size={shown.length} note={note}>
       <thead>
         <tr><th scope="col">Topic</th><th scope="col" className="number">Partition</th><th scope="col" className="number">Lag</th><th scope="col" className="number">Its offset</th><th scope="col" className="number">Next offset</th><th scope="col">Read by</th></tr>
       </thead>
       <tbody>
-        {ordered.map((one) => (
+        {shown.map((one) => (
           <tr key={`${one.topic} ${one.partition}`} data-id={`${one.topic} ${one.partition}`}>
             <th scope="row"><a href={address(["topics", one.topic])}>{one.topic}</a></th>
             <td className="number">{one.partition}</td>
@@ -108,8 +110,7 @@ function Offsets({ offsets }: { offsets: GroupOffset[] }) {
 }
 
 function Members({ of }: { of: GroupDetail }) {
-  const shown = of.members.slice(0, MEMBERS_SHOWN);
-  const note = shown.length === of.members.length ? count(shown.length) : `the first ${count(shown.length)} of ${count(of.members.length)}`;
+  const { shown, note } = firstOf(of.members, MEMBERS_SHOWN);
   return (
     <Section id="members" title="Members" empty="Nobody reads by it now." size={shown.length} note={note}>
       <thead>
@@ -129,7 +130,7 @@ function Members({ of }: { of: GroupDetail }) {
   );
 }
 
-function State({ of }: { of: string }) {
+export function GroupState({ of }: { of: string }) {
   const tones: Record<string, Tone> = { stable: "good", dead: "bad" };
   return <Badge kind={tones[of.toLowerCase()] ?? "calm"}>{of}</Badge>;
 }

@@ -2,15 +2,17 @@
 
 import { useAsked } from "../ask";
 import type { Topic } from "../api";
-import { bytes, count, rate } from "../format";
+import { bytes, count, plural, rate } from "../format";
 import { useGrowth, useRate } from "../history";
 import { Listing } from "../listing";
 import type { Column } from "../listing";
-import { Section, Sub, sizeOf, Trouble } from "../parts";
+import { firstOf, Section, Sub, sizeOf, Trouble } from "../parts";
 import { RatePlot } from "../plot";
 import { address } from "../route";
+import { GroupState } from "./groups";
+import { Records } from "./records";
 import { Settings } from "./settings";
-import type { TopicDetail } from "./types";
+import type { TopicDetail, TopicGroup } from "./types";
 
 export function TopicsPage({ query }: { query: URLSearchParams }) {
   const asked = useAsked<{ topics: Topic[] }>("api/v1/topics", 3000);
@@ -48,7 +50,7 @@ export function TopicName({ of }: { of: Topic }) {
   return <><a href={address(["topics", of.name])}>{of.name}</a>{of.wire_name !== of.name && <Sub>{of.wire_name}</Sub>}</>;
 }
 
-export function TopicPage({ name }: { name: string }) {
+export function TopicPage({ name, query }: { name: string; query: URLSearchParams }) {
   const asked = useAsked<TopicDetail>(`api/v1/topics/${encodeURIComponent(name)}`, 2000);
   const topic = asked.value;
   const rates = useRate(asked.at_ms, name, topic?.records_in_total ?? null);
@@ -66,6 +68,8 @@ export function TopicPage({ name }: { name: string }) {
               <RatePlot rates={rates} unit="records/s" lines={[{ key: name, label: "records/s" }]} />
             </figure>
           </div>
+          <Readers topic={name} />
+          <Records of={topic} query={query} />
           <Partitions of={topic} />
           {topic.config !== undefined && <Settings settings={topic.config} />}
         </>
@@ -94,9 +98,37 @@ function Books({ of }: { of: TopicDetail }) {
   );
 }
 
+/** The groups that read it, who is furthest behind first. */
+function Readers({ topic }: { topic: string }) {
+  const asked = useAsked<{ groups: TopicGroup[]; left_out: number }>(`api/v1/topics/${encodeURIComponent(topic)}/groups`, 5000);
+  const groups = [...(asked.value?.groups ?? [])].sort((a, b) => (b.lag ?? -1) - (a.lag ?? -1));
+  const { shown, note } = firstOf(groups, READERS_SHOWN, (most) => `the ${most} furthest behind`);
+  const left_out = asked.value?.left_out ?? 0;
+  return (
+    <>
+      <Trouble text={asked.error} />
+      <Section id="readers" title="Read by" empty="No group reads it: one does with its first member, or the first offset that it commits." size={sizeOf(asked, () => shown.length)} note={left_out === 0 ? note : `${note}; ${plural(left_out, "group")} not looked at`}>
+        <thead>
+          <tr><th scope="col">Group</th><th scope="col">State</th><th scope="col" className="number">Lag</th><th scope="col" className="number">Partitions</th><th scope="col" className="number">Members</th></tr>
+        </thead>
+        <tbody>
+          {shown.map((one) => (
+            <tr key={one.group} data-id={one.group}>
+              <th scope="row"><a href={address(["groups", one.group])}>{one.group}</a></th>
+              <td><GroupState of={one.state} /></td>
+              <td className="number">{one.lag === null ? "–" : count(one.lag)}</td>
+              <td className="number">{count(one.partitions)}</td>
+              <td className="number">{count(one.members)}</td>
+            </tr>
+          ))}
+        </tbody>
+      </Section>
+    </>
+  );
+}
+
 function Partitions({ of }: { of: TopicDetail }) {
-  const shown = of.offsets.slice(0, PARTITIONS_SHOWN);
-  const note = shown.length === of.offsets.length ? count(shown.length) : `the first ${count(shown.length)} of ${count(of.offsets.length)}`;
+  const { shown, note } = firstOf(of.offsets, PARTITIONS_SHOWN);
   return (
     <Section id="partitions" title="Partitions" empty="It has none." size={shown.length} note={note}>
       <thead>
@@ -116,4 +148,5 @@ function Partitions({ of }: { of: TopicDetail }) {
   );
 }
 
+const READERS_SHOWN = 100;
 const PARTITIONS_SHOWN = 1000;

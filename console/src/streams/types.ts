@@ -22,6 +22,45 @@ export interface Group {
   members: { member_id: string; client_id: string; host: string }[];
 }
 
+/** What a group has to do with a topic. */
+export interface TopicGroup {
+  group: string;
+  state: string;
+  members: number;
+  partitions: number;
+  /** Null where it has committed nothing there. */
+  lag: number | null;
+}
+
+/** A key, a value or a header's value, or its beginning. */
+export interface Part {
+  type: "JSON" | "STRING" | "BINARY" | "AVRO" | "JSONSCHEMA" | "PROTOBUF";
+  schema_id?: number;
+  /** JSON or text as it stands; base64 where it is binary. */
+  data: string;
+  /** Of all of it. */
+  bytes: number;
+  is_cut: boolean;
+}
+
+export interface SeenRecord {
+  partition: number;
+  offset: number;
+  timestamp_ms: number;
+  headers: { name: string; value: Part | null }[];
+  headers_left_out: number;
+  key: Part | null;
+  value: Part | null;
+}
+
+/** Where a partition of a group is, and where it would be. */
+export interface Move {
+  topic: string;
+  partition: number;
+  from: number | null;
+  to: number;
+}
+
 export interface GroupOffset {
   topic: string;
   partition: number;

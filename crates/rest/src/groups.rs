@@ -333,11 +333,14 @@ pub(crate) struct Share<'d> {
 impl Share<'_> {
     /// Records that the group has still to read; none when it has committed nothing.
     pub fn lag(&self) -> Option<i64> {
-        let range = self.range;
-        // What has expired cannot be read any more, so it is no lag.
-        let left = |at: &CommittedOffset| (range.end - at.offset.max(range.start)).max(0);
-        self.committed.map(left)
+        self.committed.map(|at| lag_at(self.range, at.offset))
     }
+}
+
+/// Records of a partition that are left to read from an offset on.
+pub(crate) fn lag_at(range: OffsetRange, offset: i64) -> i64 {
+    // What has expired cannot be read any more, so it is no lag.
+    (range.end - offset.max(range.start)).max(0)
 }
 
 /// A group's partitions that are there, in order.

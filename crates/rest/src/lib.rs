@@ -26,6 +26,7 @@ mod limits;
 mod login;
 #[cfg(test)]
 mod login_tests;
+mod looking;
 mod management;
 mod media;
 mod on_behalf;
@@ -48,6 +49,7 @@ mod tenants;
 #[cfg(test)]
 mod tests;
 mod tokens;
+mod topic_groups;
 mod topics;
 mod turns;
 mod v3;
@@ -59,10 +61,12 @@ pub use config::RestConfig;
 pub use consumers::PeersError;
 pub use error::RestError;
 pub use login::{Logins, Peer};
+pub use looking::records_management;
 pub use management::management;
 pub use rate::{RateLimit, RateLimitConfig, rate_limited};
 pub use rights::{Openings, callers_known, nobody_asked, rights_asked};
 pub use routes::{RestHandle, routes};
+pub use schemas::management as schema_management;
 pub use schemas::routes as schema_routes;
 pub use schemas::{Level, SchemaError, SchemaRegistry, SchemasConfig};
 pub use straight::Straight;

@@ -47,6 +47,31 @@ pub(crate) const PARTITION_READS_MAX: usize = 25;
 /// How long such a read waits for its place (kafka-rest's `simpleconsumer.pool.timeout.ms`).
 pub(crate) const PARTITION_READ_PLACE_WAIT: Duration = Duration::from_secs(1);
 
+/// Looks at records through the management port at one time: each holds an answer of some megabytes,
+/// and people look one by one.
+pub(crate) const LOOKS_MAX: usize = 8;
+
+/// Records of one look unless it says how many, and of any: more is for a consumer.
+pub(crate) const LOOK_RECORDS_DEFAULT: usize = 50;
+pub(crate) const LOOK_RECORDS_MAX: usize = 200;
+
+/// Bytes of all keys, or values, that one look shows together: each is shown up to its part of that,
+/// so that one record alone is shown nearly whole.
+pub(crate) const LOOK_SHOWN_BYTES: usize = 1 << 20;
+
+/// Bytes of keys and values that one look reads, and how long it does: where records are large, far
+/// between, or in many partitions, it ends with what it has.
+pub(crate) const LOOK_BYTES_MAX: usize = 16 << 20;
+pub(crate) const LOOK_TIME_MAX: Duration = Duration::from_secs(5);
+
+/// Bytes that a look takes from the store at a time, and how long it waits there for what is not at
+/// hand.
+pub(crate) const LOOK_POLL_BYTES: usize = 1 << 20;
+pub(crate) const LOOK_POLL_WAIT: Duration = Duration::from_millis(250);
+
+/// Groups that are looked at for those that read a topic: of a Kafka cluster each is a call.
+pub(crate) const TOPIC_GROUPS_MAX: usize = 1_000;
+
 /// How long a read may wait for its first record, whatever it asks for: below the idle time-outs
 /// that usual load balancers have.
 pub(crate) const READ_WAIT_MAX: Duration = Duration::from_secs(60);

@@ -20,8 +20,9 @@ use streams::{EventStore, ProduceBatch, Record, Streams, StreamsConfig, StreamsE
 use tower::ServiceExt;
 
 use crate::{
-    Logins, Openings, Peer, RestConfig, RestHandle, access_management, callers_known, management,
-    rights_asked, routes,
+    Logins, Openings, Peer, RestConfig, RestHandle, SchemaRegistry, SchemasConfig,
+    access_management, callers_known, management, records_management, rights_asked, routes,
+    schema_management,
 };
 
 struct Doors {
@@ -85,7 +86,11 @@ impl Doors {
         };
         let open = open.route("/own/things", get(judged));
         let open = open.route("/own/openapi.json", get(judged));
-        let all = management(store.clone()).merge(open);
+        let registry = SchemaRegistry::new(store.clone(), SchemasConfig::default()).unwrap();
+        let all = management(store.clone())
+            .merge(records_management(store.clone(), None, Some(&logins)))
+            .merge(schema_management(registry, Some(&logins)))
+            .merge(open);
         Doors {
             proxy,
             management: callers_known(
@@ -461,6 +466,56 @@ async fn the_management_api_asks_for_rights_on_the_cluster() {
     assert_eq!(status("ann", "POST", "/api/v1/topics").await, 403);
     doors.allow("ann", Operation::Alter, cluster, name);
     assert_eq!(status("ann", "POST", "/api/v1/topics").await, 201);
+    doors.streams.close().await;
+}
+
+#[tokio::test]
+async fn who_looks_at_records_and_schemas_needs_the_right_to_read_their_topics_too() {
+    let doors = Doors::open();
+    send(&doors.proxy, "root", "POST", "/topics/t", RECORD).await;
+    let (cluster, name) = (ResourceType::Cluster, access::CLUSTER);
+    doors.allow("ann", Operation::Describe, cluster, name);
+    let get = async |path: &str| send(&doors.management, "ann", "GET", path, "").await;
+    let records = "/api/v1/topics/t/records";
+    assert_eq!(get("/api/v1/topics/t").await.status, 200);
+    let refused = get(records).await;
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    doors.allow("ann", Operation::Read, ResourceType::Topic, "t");
+    let seen = get(records).await;
+    assert_eq!(seen.status, 200, "{}", seen.body);
+    assert!(seen.body.contains(r#""offset":0"#), "{}", seen.body);
+    let denied = Permission::Deny;
+    doors.rule(denied, "ann", Operation::Read, ResourceType::Topic, "t");
+    assert_eq!(get(records).await.status, 403);
+
+    let subjects = "/api/v1/registry/subjects";
+    let refused = get(subjects).await;
+    assert_eq!(refused.status, 403, "{}", refused.body);
+    doors.allow("ann", Operation::Read, ResourceType::Topic, "_schemas");
+    let seen = get(subjects).await;
+    assert_eq!((seen.status, &*seen.body), (200, "[]"));
+    // A viewer changes nothing there, whatever the topic's rights are.
+    doors.allow("ann", Operation::Write, ResourceType::Topic, "_schemas");
+    let schema = r#"{"schema": "\"string\""}"#;
+    let register = async |who| {
+        let path = "/api/v1/registry/subjects/s/versions";
+        send(&doors.management, who, "POST", path, schema)
+            .await
+            .status
+    };
+    assert_eq!(register("ann").await, 403);
+    assert_eq!(register("root").await, 200);
+    // And an administrator needs them beside the role.
+    doors.rule(
+        denied,
+        "ann",
+        Operation::Write,
+        ResourceType::Topic,
+        "_schemas",
+    );
+    let role = "administrator".parse().unwrap();
+    doors.access.grant(Principal::user("ann"), role).unwrap();
+    assert_eq!(register("ann").await, 403);
     doors.streams.close().await;
 }
 

@@ -22,7 +22,7 @@ use streams::{
 use crate::answer::{self, Segments};
 use crate::body::Gate;
 use crate::error::RestError;
-use crate::{backups, groups};
+use crate::{backups, groups, topic_groups};
 
 struct Management {
     store: Arc<dyn EventStore>,
@@ -40,7 +40,8 @@ struct Management {
 /// - `POST /api/v1/topics/{name}/delete-records` with `{"partition", "offset"?}`: `{partition,
 ///   start}`; without an offset all that can be read goes
 ///
-/// And those of backups and groups, which `backups.rs` and `groups.rs` tell.
+/// And those of backups, of a topic's groups and of groups, which `backups.rs`, `topic_groups.rs` and
+/// `groups.rs` tell.
 pub fn management(store: Arc<dyn EventStore>) -> Router {
     let management = Arc::new(Management {
         store: Arc::clone(&store),
@@ -55,6 +56,7 @@ pub fn management(store: Arc<dyn EventStore>) -> Router {
         .route("/api/v1/topics/{name}/delete-records", post(delete_records))
         .with_state(management)
         .merge(backups::routes(Arc::clone(&store)))
+        .merge(topic_groups::routes(Arc::clone(&store)))
         .merge(groups::routes(store))
 }
 

@@ -17,6 +17,7 @@ mod instances;
 mod leaving;
 mod live;
 mod load;
+mod looking;
 mod reading;
 mod storing;
 mod tenants;
@@ -42,8 +43,8 @@ use tower::ServiceExt;
 
 use self::double::Double;
 use crate::{
-    Logins, RestConfig, RestHandle, SchemaRegistry, SchemasConfig, management, routes,
-    schema_routes,
+    Logins, RestConfig, RestHandle, SchemaRegistry, SchemasConfig, management, records_management,
+    routes, schema_management, schema_routes,
 };
 
 pub(crate) struct Proxy {
@@ -128,7 +129,11 @@ impl Proxy {
             Some(Arc::clone(&registry)),
             None,
         );
-        let router = router.merge(management(store.clone()));
+        let looked_by = Some(Arc::clone(&registry));
+        let router = router
+            .merge(management(store.clone()))
+            .merge(records_management(store.clone(), looked_by, None))
+            .merge(schema_management(Arc::clone(&registry), None));
         Proxy {
             router,
             schemas: schema_routes(registry, None, None),

@@ -39,7 +39,7 @@ use tokio::sync::{Mutex, MutexGuard};
 pub use compatibility::Level;
 pub use config::SchemasConfig;
 pub use error::SchemaError;
-pub use http::routes;
+pub use http::{management, routes};
 
 use self::format::{ParsedSchema, SchemaSource, SchemaType};
 use self::log::Log;

@@ -30,7 +30,7 @@ pub(super) struct Datum<'a> {
 /// How a key or a value stands in a body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, Serialize)]
 #[serde(rename_all = "UPPERCASE")]
-pub(super) enum Form {
+pub(crate) enum Form {
     Binary,
     Json,
     String,

@@ -34,7 +34,9 @@ use axum::http::request::Parts;
 use axum::routing::{get, post};
 use streams::ClusterInfo;
 
+pub(crate) use self::datum::Form;
 use self::form::Place;
+pub(crate) use self::record_object::{DatumObject, Format};
 use self::refusal::Refusal;
 use crate::answer;
 use crate::error::RestError;

@@ -111,9 +111,9 @@ async fn read(
         collected = reading.collect(wait.min(READ_WAIT_MAX)) => collected?,
         () = here.shared.closing.cancelled() => (Vec::new(), None),
     };
-    let readers = readers(&reading.embedding, reading.format, &records).await;
+    let readers = Format::readers(reading.format, &reading.embedding, &records).await;
     let objects = || objects(&records, reading.format, &readers);
-    let objects = match may_have_schemas(reading.format) {
+    let objects = match Format::may_have_schemas(reading.format) {
         true => working::read(records.len(), size_of(&records), objects).await,
         false => objects(),
     };
@@ -361,7 +361,7 @@ impl Reading {
         records: &[ConsumedRecord],
         out: &mut DuplexStream,
     ) -> std::io::Result<()> {
-        let readers = readers(&self.embedding, self.format, records).await;
+        let readers = Format::readers(self.format, &self.embedding, records).await;
         let mut told = String::new();
         for record in records {
             if told.len() > EVENTS_PIPE_BYTES {
@@ -372,7 +372,7 @@ impl Reading {
                 let object = RecordObject::of(record, self.format, &readers);
                 serde_json::to_string(&object).unwrap_or_default()
             };
-            let data = match may_have_schemas(self.format) {
+            let data = match Format::may_have_schemas(self.format) {
                 true => working::read(1, record_bytes(record), object).await,
                 false => object(),
             };
@@ -395,22 +395,6 @@ impl Reading {
         event(&mut told, "error", &self.positions(), &data.to_string());
         out.write_all(told.as_bytes()).await
     }
-}
-
-/// The schemas of records' keys and values, where they may be answered with them.
-async fn readers(
-    embedding: &Embedding,
-    format: Option<Format>,
-    records: &[ConsumedRecord],
-) -> Readers {
-    match may_have_schemas(format) {
-        false => Readers::default(),
-        true => embedding.readers(records).await,
-    }
-}
-
-fn may_have_schemas(format: Option<Format>) -> bool {
-    !matches!(format, Some(Format::Binary | Format::String | Format::Json))
 }
 
 /// Bytes of records' keys and values.

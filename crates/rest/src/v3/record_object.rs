@@ -9,13 +9,13 @@ use serde_json::value::RawValue;
 use streams::ConsumedRecord;
 
 use super::datum::Form;
-use crate::embedded::Readers;
+use crate::embedded::{Embedding, Readers};
 use crate::schemas::format::SchemaType;
 
 /// How keys and values stand in an answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "lowercase")]
-pub(super) enum Format {
+pub(crate) enum Format {
     Binary,
     String,
     Json,
@@ -34,6 +34,23 @@ impl Format {
             Format::Jsonschema => "jsonschema",
             Format::Protobuf => "protobuf",
         }
+    }
+
+    /// The readers of keys and values, where they may be answered with their schemas.
+    pub async fn readers(
+        format: Option<Format>,
+        embedding: &Embedding,
+        records: &[ConsumedRecord],
+    ) -> Readers {
+        match Format::may_have_schemas(format) {
+            false => Readers::default(),
+            true => embedding.readers(records).await,
+        }
+    }
+
+    /// Whether keys and values may be answered with their schemas.
+    pub fn may_have_schemas(format: Option<Format>) -> bool {
+        format.is_none_or(|format| format.schema_type().is_some())
     }
 
     /// The type of schemas that is asked for.
@@ -66,8 +83,9 @@ struct HeaderObject<'r> {
     value: Option<String>,
 }
 
+/// A key or a value as an answer tells it.
 #[derive(Serialize)]
-struct DatumObject<'r> {
+pub(crate) struct DatumObject<'r> {
     r#type: Form,
     #[serde(skip_serializing_if = "Option::is_none")]
     schema_id: Option<i32>,
@@ -92,7 +110,7 @@ impl<'r> RecordObject<'r> {
         });
         let part = |bytes: &'r Option<Bytes>| {
             let bytes = bytes.as_ref();
-            bytes.map(|bytes| datum(bytes, format, readers))
+            bytes.map(|bytes| DatumObject::of(bytes, format, readers))
         };
         RecordObject {
             kind: "KafkaRecord",
@@ -119,42 +137,55 @@ impl<'r> RecordObject<'r> {
     }
 }
 
-/// A key or a value in the form asked for, or else in the first of its schema's, JSON, text and base64
-/// that it can have; what cannot have the form asked for is base64, as its type says.
-fn datum<'r>(bytes: &'r Bytes, format: Option<Format>, readers: &Readers) -> DatumObject<'r> {
-    let is = |wanted: Format| format.is_none_or(|format| format == wanted);
-    let kind = format.and_then(Format::schema_type);
-    if (format.is_none() || kind.is_some())
-        && let Ok(decoded) = readers.read(bytes, kind)
-        && let Some(json) = decoded.raw()
-    {
-        return DatumObject {
-            r#type: Form::of_schema(decoded.kind),
-            schema_id: Some(decoded.id),
-            data: Data::Embedded(json),
-        };
-    }
-    if is(Format::Json)
-        && let Ok(raw) = serde_json::from_slice::<&RawValue>(bytes)
-    {
-        return DatumObject {
-            r#type: Form::Json,
+impl<'r> DatumObject<'r> {
+    /// A key or a value in the form asked for, or else in the first of its schema's, JSON, text and
+    /// base64 that it can have; what cannot have the form asked for is base64, as its type says.
+    pub fn of(bytes: &'r Bytes, format: Option<Format>, readers: &Readers) -> Self {
+        let is = |wanted: Format| format.is_none_or(|format| format == wanted);
+        let kind = format.and_then(Format::schema_type);
+        if Format::may_have_schemas(format)
+            && let Ok(decoded) = readers.read(bytes, kind)
+            && let Some(json) = decoded.raw()
+        {
+            return DatumObject {
+                r#type: Form::of_schema(decoded.kind),
+                schema_id: Some(decoded.id),
+                data: Data::Embedded(json),
+            };
+        }
+        if is(Format::Json)
+            && let Ok(raw) = serde_json::from_slice::<&RawValue>(bytes)
+        {
+            return DatumObject {
+                r#type: Form::Json,
+                schema_id: None,
+                data: Data::Json(raw),
+            };
+        }
+        if is(Format::String)
+            && let Ok(text) = std::str::from_utf8(bytes)
+        {
+            return DatumObject {
+                r#type: Form::String,
+                schema_id: None,
+                data: Data::String(text),
+            };
+        }
+        DatumObject {
+            r#type: Form::Binary,
             schema_id: None,
-            data: Data::Json(raw),
-        };
+            data: Data::Binary(STANDARD.encode(bytes)),
+        }
     }
-    if is(Format::String)
-        && let Ok(text) = std::str::from_utf8(bytes)
-    {
-        return DatumObject {
-            r#type: Form::String,
-            schema_id: None,
-            data: Data::String(text),
+
+    /// Its form, its schema's id, and its text: JSON as it stands, or base64 of what is no text.
+    pub fn into_text(self) -> (Form, Option<i32>, String) {
+        let text = match self.data {
+            Data::Json(raw) => raw.get().to_owned(),
+            Data::Embedded(raw) => raw.get().to_owned(),
+            Data::String(text) => text.to_owned(),
+            Data::Binary(text) => text,
         };
-    }
-    DatumObject {
-        r#type: Form::Binary,
-        schema_id: None,
-        data: Data::Binary(STANDARD.encode(bytes)),
+        (self.r#type, self.schema_id, text)
     }
 }

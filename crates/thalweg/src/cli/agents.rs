@@ -88,9 +88,9 @@ pub enum Command {
         /// Only those of this request.
         #[arg(long)]
         request: Option<String>,
-        /// At most so many; 10,000 come at once.
-        #[arg(long, default_value_t = 1_000)]
-        limit: u32,
+        /// At most so many, up to 10,000; all without this and --after.
+        #[arg(long)]
+        limit: Option<u32>,
         /// Those after a page before, by what its JSON has as `next`.
         #[arg(long, value_name = "NEXT")]
         after: Option<String>,
@@ -252,20 +252,22 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             limit,
             after,
         } => {
+            let is_page = limit.is_some() || after.is_some();
             let wanted = [
                 ("agent", id),
                 ("class", class),
                 ("state", state),
                 ("request", request),
-                ("limit", Some(limit.to_string())),
+                ("limit", Some(limit.unwrap_or(PAGE_MAX).to_string())),
                 ("after", after),
             ];
             let path = format!("/api/v1/operations{}", query(wanted));
-            let answer = client.get(&path).await?;
+            let answer = match is_page {
+                true => client.get(&path).await?,
+                false => client.get_all(&path, "operations", "after").await?,
+            };
             client.print_list(&answer, "operations", &OPERATION_COLUMNS);
-            if let (false, Some(next)) = (client.wants_json(), answer["next"].as_str()) {
-                eprintln!("there are more: --after {next}");
-            }
+            client.tell_next(&answer, "--after");
         }
         Command::Requests { id, class, at_once } => match (id, at_once) {
             (Some(id), None) => {
@@ -279,7 +281,9 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
                 client.print_object(&client.send(request).await?);
             }
             (None, _) => {
-                let path = format!("/api/v1/requests{}", query([("class", class)]));
+                let limit = Some(PAGE_MAX.to_string());
+                let wanted = query([("class", class), ("limit", limit)]);
+                let path = format!("/api/v1/requests{wanted}");
                 client.print_list(&client.get(&path).await?, "requests", &REQUEST_COLUMNS);
             }
         },
@@ -377,6 +381,9 @@ async fn ask(client: &Client, target: Target, wanted: &Value) -> Result<(), Fail
     client.print_object(&answer);
     Ok(())
 }
+
+/// The most that the server tells at once.
+const PAGE_MAX: u32 = 10_000;
 
 const AGENT_COLUMNS: [(&str, &str); 6] = [
     ("AGENT", "id"),

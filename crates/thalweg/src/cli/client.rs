@@ -203,6 +203,14 @@ impl Client {
         }
     }
 
+    /// Says how to go on after a page of a list, where it has not come to its end: by `option`. Who
+    /// reads JSON finds that in `next`.
+    pub fn tell_next(&self, page: &Value, option: &str) {
+        if let (false, Some(next)) = (self.wants_json(), page["next"].as_str()) {
+            eprintln!("there are more: {option} {next}");
+        }
+    }
+
     /// Sends a request and reads its JSON answer; an empty answer reads as null.
     pub async fn send(&self, request: RequestBuilder) -> Result<Value, Failure> {
         let response = self.raw(request).await?;

@@ -20,6 +20,9 @@ pub struct Args {
     /// At most so many.
     #[arg(long, default_value_t = 100)]
     limit: u32,
+    /// Those before a page before, by what its JSON has as `next`.
+    #[arg(long, value_name = "NEXT")]
+    before: Option<String>,
 }
 
 pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
@@ -29,9 +32,12 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
         ("kind", args.kind),
         ("class", args.class),
         ("agent", args.agent),
+        ("before", args.before),
     ];
     let path = format!("/api/v1/events{}", query(wanted));
-    client.print_list(&client.get(&path).await?, "events", &EVENT_COLUMNS);
+    let answer = client.get(&path).await?;
+    client.print_list(&answer, "events", &EVENT_COLUMNS);
+    client.tell_next(&answer, "--before");
     Ok(())
 }
 

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::client::segment;
 use super::topics::{SETTING_COLUMNS, changes, key_value};
-use super::{Client, Failure, out};
+use super::{Client, Failure, out, table};
 
 #[derive(Subcommand)]
 pub enum Command {
@@ -195,10 +195,10 @@ fn print_described(client: &Client, group: &Value) {
         assignor => format!(", assignor {assignor}"),
     };
     out::line(format_args!(
-        "group {} is {}: {} members, protocol {}{assignor}, lag {}\n",
+        "group {} is {}: {}, protocol {}{assignor}, lag {}\n",
         text("group"),
         text("state"),
-        members.len(),
+        table::plural(members.len() as u64, "member"),
         text("kind").to_lowercase(),
         group["lag_total"],
     ));

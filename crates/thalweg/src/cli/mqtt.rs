@@ -193,7 +193,8 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
             Ok(())
         }
         Command::Clients { .. } => {
-            let answer = client.get("/api/v1/mqtt/clients").await?;
+            let path = "/api/v1/mqtt/clients?limit=10000";
+            let answer = client.get_all(path, "clients", "after").await?;
             client.print_list(&answer, "clients", &CLIENT_COLUMNS);
             Ok(())
         }
@@ -212,10 +213,14 @@ async fn retained(client: &Client, filter: &str, clear: bool) -> Result<(), Fail
     let path = "/api/v1/mqtt/retained";
     let request = client
         .request(Method::GET, path)
-        .query(&[("filter", filter)]);
+        .query(&[("filter", filter), ("limit", "10000")]);
     let answer = client.send(request).await?;
+    let has_more = answer["more"] == true;
     if !clear {
         client.print_list(&answer, "retained", &RETAINED_COLUMNS);
+        if has_more && !client.wants_json() {
+            eprintln!("there are more: name a filter that fewer topics have");
+        }
         return Ok(());
     }
     let found = answer["retained"].as_array().map_or(&[][..], Vec::as_slice);
@@ -224,7 +229,7 @@ async fn retained(client: &Client, filter: &str, clear: bool) -> Result<(), Fail
         let request = client.request(Method::POST, "/api/v1/mqtt/publish");
         client.send(request.json(&body)).await?;
     }
-    if answer["more"] == true {
+    if has_more {
         let text = format!("{} were cleared and more are left: call again", found.len());
         return Err(Failure(text));
     }

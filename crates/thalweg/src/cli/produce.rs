@@ -14,7 +14,7 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use super::client::segment;
-use super::{Client, Failure};
+use super::{Client, Failure, table};
 
 /// Each line becomes one record; the command ends when every record was acknowledged. Lines of a pipe
 /// that stays open are sent as they come, and Ctrl-C sends what was read.
@@ -68,7 +68,8 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
             }
         }
     };
-    eprintln!("{acknowledged} records acknowledged");
+    let told = table::plural(acknowledged, "record");
+    eprintln!("{told} acknowledged");
     sent
 }
 

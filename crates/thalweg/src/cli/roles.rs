@@ -50,6 +50,9 @@ pub struct AuditArgs {
     /// At most so many entries.
     #[arg(long, default_value_t = 100)]
     limit: usize,
+    /// Those before a page before, by what its JSON has as `next`.
+    #[arg(long, value_name = "NEXT")]
+    before: Option<String>,
 }
 
 pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
@@ -104,13 +107,19 @@ pub async fn run(client: Client, command: Command) -> Result<(), Failure> {
 
 pub async fn audit(client: Client, args: AuditArgs) -> Result<(), Failure> {
     let mut path = format!("/api/v1/audit?limit={}", args.limit);
-    for (name, value) in [("principal", args.principal), ("class", args.class)] {
+    let given = [
+        ("principal", args.principal),
+        ("class", args.class),
+        ("before", args.before),
+    ];
+    for (name, value) in given {
         if let Some(value) = value {
             path.push_str(&format!("&{name}={}", segment(&value)));
         }
     }
     let answer = client.get(&path).await?;
     client.print_list(&answer, "entries", &ENTRIES);
+    client.tell_next(&answer, "--before");
     Ok(())
 }
 

@@ -16,6 +16,14 @@ pub fn table(head: &[&str], rows: &[Vec<String>]) -> String {
     text
 }
 
+/// So many of something, which takes an s where it is not one.
+pub fn plural(count: u64, noun: &str) -> String {
+    match count {
+        1 => format!("1 {noun}"),
+        count => format!("{count} {noun}s"),
+    }
+}
+
 fn line<'c>(text: &mut String, widths: &[usize], cells: impl Iterator<Item = &'c str>) {
     let mut written = String::new();
     for (width, cell) in widths.iter().zip(cells) {

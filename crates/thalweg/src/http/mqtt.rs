@@ -3,7 +3,7 @@
 //! | call | answer |
 //! | --- | --- |
 //! | `GET /api/v1/mqtt` | 200 the server's figures |
-//! | `GET /api/v1/mqtt/clients?limit=&after=` | 200 `{"clients": [client, …]}`, in the order of ids |
+//! | `GET /api/v1/mqtt/clients?limit=&after=` | 200 `{"clients": [client, …], "next": id or null}`, in the order of ids |
 //! | `DELETE /api/v1/mqtt/clients/{id}?session=keep\|end` | 204: its connection is ended, and with `end` its session |
 //! | `GET /api/v1/mqtt/retained?filter=&limit=` | 200 `{"retained": [{topic, qos, received_ms, bytes, text?, payload_base64?}], "more": bool}` |
 //! | `POST /api/v1/mqtt/publish` `{"topic", "text" or "payload_base64", "qos"?, "retain"?}` | 204; an empty payload that is retained clears the topic |
@@ -87,8 +87,11 @@ async fn clients(State(parts): State<Arc<MqttParts>>, Query(page): Query<Page>) 
     let after = page.after.as_deref().unwrap_or_default();
     let mut shown = all;
     shown.retain(|client| client.client_id.as_str() > after);
+    let is_end = shown.len() <= page.limit();
     shown.truncate(page.limit());
-    Json(json!({ "clients": shown })).into_response()
+    let next = shown.last().filter(|_| !is_end);
+    let next = next.map(|client| client.client_id.clone());
+    Json(json!({ "clients": shown, "next": next })).into_response()
 }
 
 /// What becomes of the session of a client that is sent away.

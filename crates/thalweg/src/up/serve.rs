@@ -129,8 +129,14 @@ impl Parts {
         if let Some(mqtt) = &self.mqtt {
             routes = routes.merge(mqtt.routes());
         }
+        let logins = self.management.as_ref().map(|(_, logins)| &**logins);
         if let Some(store) = &self.store {
             routes = routes.merge(rest::management(store.clone()));
+            let (store, registry) = (store.clone(), self.registry.clone());
+            routes = routes.merge(rest::records_management(store, registry, logins));
+        }
+        if let Some(registry) = &self.registry {
+            routes = routes.merge(rest::schema_management(registry.clone(), logins));
         }
         if let Some(fusion) = &self.fusion {
             routes = routes.merge(fusion::http::routes(fusion.fusion().clone()));

@@ -1,6 +1,7 @@
 //! The client commands against a running process.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::process::{Command, Stdio};
 use std::time::Duration;
 
@@ -82,6 +83,98 @@ fn lines_of_a_pipe_that_stays_open_are_sent_as_they_come_and_the_last_at_a_stop(
     assert_eq!(told, "20 records acknowledged\n");
     assert!(arrived("20").ends_with("last\n"));
     drop(pipe);
+}
+
+#[test]
+fn all_clients_of_mqtt_are_listed_however_many_there_are() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let sessions = 1_100;
+    for number in 0..sessions {
+        let id = format!("c{number:04}");
+        // CONNECT of MQTT 3.1.1, whose session is kept.
+        let mut packet = vec![0x10, 12 + id.len() as u8, 0, 4];
+        packet.extend(b"MQTT\x04\x00\x00\x00\x00\x05");
+        packet.extend(id.as_bytes());
+        let mut link = TcpStream::connect(up.address("mqtt")).unwrap();
+        link.write_all(&packet).unwrap();
+        let mut answer = [0; 4];
+        link.read_exact(&mut answer).unwrap();
+        assert_eq!(answer, [0x20, 2, 0, 0], "{id}");
+    }
+    let ids = |listed: &Value| -> Vec<String> {
+        let clients = listed["clients"].as_array().unwrap().iter();
+        let ids = clients.map(|one| one["client_id"].as_str().unwrap().to_owned());
+        ids.filter(|id| id.starts_with('c') && id.len() == 5)
+            .collect()
+    };
+    let all: Vec<String> = (0..sessions).map(|n| format!("c{n:04}")).collect();
+    assert_eq!(ids(&up.cli_json(&["mqtt", "clients"])), all);
+    let (mut paged, mut path) = (Vec::new(), "?limit=400".to_owned());
+    loop {
+        let page = up.get(&format!("/api/v1/mqtt/clients{path}"));
+        paged.extend(ids(&page));
+        match page["next"].as_str() {
+            Some(next) => path = format!("?limit=400&after={next}"),
+            None => break,
+        }
+    }
+    assert_eq!(paged, all);
+}
+
+/// A server whose lists have two pages of one entry each; answers its address.
+fn paged(list: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let server = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for link in listener.incoming() {
+            let mut link = link.unwrap();
+            let mut lines = BufReader::new(&link).lines().map(Result::unwrap);
+            let request = lines.next().unwrap();
+            lines.find(String::is_empty);
+            let is_second = request.contains("after=") || request.contains("before=");
+            let (id, next) = match is_second {
+                false => ("one", "\"7\""),
+                true => ("two", "null"),
+            };
+            let body = format!(
+                "{{\"{list}\":[{{\"id\":\"{id}\",\"kind\":\"{id}\",\"path\":\"{id}\"}}],\"next\":{next}}}"
+            );
+            let length = body.len();
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\nconnection: close";
+            write!(link, "{head}\r\ncontent-length: {length}\r\n\r\n{body}").unwrap();
+        }
+    });
+    server
+}
+
+#[test]
+fn lists_are_told_to_their_end_or_say_how_to_go_on() {
+    let ask = |list: &'static str, arguments: &[&str]| {
+        let mut thalweg = thalweg_command();
+        thalweg.args(["--server", &paged(list)]).args(arguments);
+        let output = thalweg.output().unwrap();
+        let (out, told) = (text(&output.stdout), text(&output.stderr));
+        assert!(output.status.success(), "{told}");
+        (out.contains("one"), out.contains("two"), told)
+    };
+    let operations = ["agents", "operations"];
+    let all = (true, true, String::new());
+    assert_eq!(ask("operations", &operations), all);
+    for (list, arguments, hint) in [
+        (
+            "operations",
+            &["agents", "operations", "--limit", "1"][..],
+            "--after 7",
+        ),
+        ("events", &["events"][..], "--before 7"),
+        ("entries", &["audit"][..], "--before 7"),
+    ] {
+        let told = format!("there are more: {hint}\n");
+        assert_eq!(ask(list, arguments), (true, false, told), "{list}");
+        let on = [arguments, &hint.split(' ').collect::<Vec<_>>()[..]].concat();
+        assert_eq!(ask(list, &on), (false, true, String::new()), "{list}");
+    }
 }
 
 #[test]

@@ -111,6 +111,45 @@ fn the_pages_of_topics_and_groups_find_order_and_show_them() {
 }
 
 #[test]
+fn a_topics_page_shows_who_reads_it_and_its_records() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let mut node = Command::new("node");
+    node.arg(repository().join("console/test/records.mjs"))
+        .arg(up.url("fleet", "/"))
+        .arg(up.url("rest", "/"))
+        .arg(dir.path().join("records.png"));
+    let browser = Running::start(&mut node, &dir.path().join("browser.log"));
+    browser.finish("the topic's page is as expected");
+}
+
+#[test]
+fn a_groups_page_resets_its_offsets_while_it_has_no_members() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let mut node = Command::new("node");
+    node.arg(repository().join("console/test/reset.mjs"))
+        .arg(up.url("fleet", "/"))
+        .arg(up.url("rest", "/"))
+        .arg(dir.path().join("reset.png"));
+    let browser = Running::start(&mut node, &dir.path().join("browser.log"));
+    browser.finish("the group's page is as expected");
+}
+
+#[test]
+fn the_pages_of_schemas_find_show_and_check_them() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let mut node = Command::new("node");
+    node.arg(repository().join("console/test/schemas.mjs"))
+        .arg(up.url("fleet", "/"))
+        .arg(up.url("schemas", "/"))
+        .arg(dir.path().join("schemas.png"));
+    let browser = Running::start(&mut node, &dir.path().join("browser.log"));
+    browser.finish("the pages of schemas are as expected");
+}
+
+#[test]
 fn a_tenants_page_switches_its_topics_and_purges_its_records() {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));

@@ -54,6 +54,8 @@ fn an_importer_does_its_tenants_imports_and_nothing_else_at_the_port() {
         ("GET", "/api/v1/imports", 403),
         ("GET", "/api/v1/tenants/acme", 403),
         ("GET", "/api/v1/topics", 403),
+        ("GET", "/api/v1/topics/t/records", 403),
+        ("GET", "/api/v1/registry/subjects", 403),
         ("GET", "/api/v1/agents", 403),
         ("GET", "/metrics", 403),
     ] {

@@ -84,6 +84,25 @@ pub fn routes(
         .layer(middleware::from_fn(in_context))
 }
 
+/// The registry's routes below `/api/v1/registry` of a management port, whose own rules come first:
+/// what reads takes a viewer, all else an administrator. Where ACLs are followed, by `logins`, the
+/// rights of [`routes`] are asked for too.
+pub fn management(registry: Arc<SchemaRegistry>, logins: Option<&Logins>) -> Router {
+    let follows_acls = logins.is_some_and(Logins::follows_acls);
+    let as_own = move |mut request: Request, next: Next| {
+        // What was found on the way here, such as the path, is not what the registry looks for.
+        let found = std::mem::take(request.extensions_mut());
+        if let Some(caller) = found.get::<Caller>().filter(|_| follows_acls) {
+            request.extensions_mut().insert(caller.clone());
+        }
+        next.run(request)
+    };
+    let own = Router::new()
+        .fallback_service(routes(registry, None, None))
+        .layer(middleware::from_fn(as_own));
+    Router::new().nest_service("/api/v1/registry", own)
+}
+
 /// Every path of the registry; tests compare what is documented with them.
 fn paths() -> Vec<(&'static str, MethodRouter<Arc<Served>>)> {
     let subject = post(subjects::look_up).delete(subjects::delete);
