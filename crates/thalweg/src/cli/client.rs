@@ -341,42 +341,33 @@ impl Client {
         // Without the query, which may tell more than an address.
         let asked = error.url().map(|url| url.origin().ascii_serialization());
         let asked = asked.unwrap_or_else(|| self.management.clone());
-        let tls = causes(error).find_map(|cause| cause.downcast_ref::<rustls::Error>());
-        Failure(match tls {
-            Some(rustls::Error::InvalidCertificate(why)) => format!(
-                "the certificate of {asked} is not believed: {why}; name the server as its \
-                 certificate does, and whoever signed it with --ca FILE"
-            ),
-            Some(rustls::Error::AlertReceived(why)) => format!(
-                "{asked} refuses the connection ({why:?}); where it asks for a certificate, show yours \
-                 with --client-cert FILE --client-key FILE"
-            ),
-            Some(_) => format!("{asked} does not speak TLS; name it as http://HOST:PORT"),
-            None if error.is_connect() => format!(
+        let is_of_tls = asked.starts_with("https://");
+        Failure(match error.is_connect() {
+            true if is_of_tls => {
+                let why = causes(error)
+                    .last()
+                    .map_or_else(String::new, ToString::to_string);
+                format!(
+                    "cannot speak TLS with {asked}: {why}; where whoever signed its certificate is not \
+                     believed, name them with --ca FILE, and where it does not speak TLS, the server as \
+                     http://HOST:PORT"
+                )
+            }
+            true => format!(
                 "nothing answers at {asked}; start `thalweg up`, or name the server with --server"
             ),
-            None if asked.starts_with("http://") && causes(error).any(is_no_http) => format!(
+            false if !is_of_tls && causes(error).any(is_no_http) => format!(
                 "what answers at {asked} is no HTTP; where it is TLS, name the server with \
                  --server https://HOST:PORT"
             ),
-            None => return Failure::because("the request failed", error),
+            false => return Failure::because("the request failed", error),
         })
     }
 }
 
-/// An error and what caused it, also what an error of input and output was made of.
+/// An error, and what caused it.
 fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
-    let chain = std::iter::successors(Some(error), |&error| error.source());
-    chain.flat_map(|error| {
-        let made_of = error.downcast_ref::<std::io::Error>();
-        let made_of = made_of.and_then(|error| error.get_ref());
-        [
-            Some(error),
-            made_of.map(|error| error as &(dyn Error + 'static)),
-        ]
-        .into_iter()
-        .flatten()
-    })
+    std::iter::successors(Some(error), |&error| error.source())
 }
 
 /// Whether an answer cannot be read as HTTP.
