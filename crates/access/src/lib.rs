@@ -54,7 +54,7 @@ pub use meters::Meters;
 pub use password::{PasswordForm, Passwords};
 pub use password_hash::PasswordHash;
 pub use pkce::LoginSecrets;
-pub use principal::Principal;
+pub use principal::{Peer, Principal};
 pub use quota::{Bound, Quota, QuotaEntity, Sharing};
 pub use role::{Grant, Granted, Role, RoleTable, Roles};
 pub use seal::Sealer;

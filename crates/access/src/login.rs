@@ -100,7 +100,9 @@ struct Challenge {
     gs2_header: String,
     client_first_bare: String,
     server_first: String,
+    /// The client's, then ours.
     nonce: String,
+    client_nonce: String,
 }
 
 impl std::fmt::Debug for Challenge {
@@ -225,7 +227,7 @@ impl Challenge {
         let is_known = known.is_some();
         let credential =
             known.unwrap_or_else(|| Credential::of_nobody(hash, secret.bytes(), &name));
-        let nonce = format!("{nonce}{server_nonce}");
+        let (client_nonce, nonce) = (nonce.to_owned(), format!("{nonce}{server_nonce}"));
         let salt = STANDARD.encode(&credential.salt);
         Ok(Challenge {
             server_first: format!("r={nonce},s={salt},i={}", credential.iterations),
@@ -235,7 +237,17 @@ impl Challenge {
             gs2_header: gs2_header.to_owned(),
             client_first_bare: bare.to_owned(),
             nonce,
+            client_nonce,
         })
+    }
+
+    /// Whether a nonce is the one that was sent, so that nobody says again what was said to another.
+    ///
+    /// librdkafka before 2.6.1, and so kcat of many systems, puts its own nonce before that once more:
+    /// ours stands in it all the same, and the proof is over it.
+    fn is_repeated_by(&self, nonce: &str) -> bool {
+        let before = nonce.strip_suffix(self.nonce.as_str());
+        before.is_some_and(|before| before.is_empty() || before == self.client_nonce)
     }
 
     /// Reads `client-final-message` and, if the proof holds, writes `server-final-message`.
@@ -249,7 +261,7 @@ impl Challenge {
             return Err(Refusal::Malformed("it repeats another header"));
         }
         let nonce = fields.next().and_then(|field| field.strip_prefix("r="));
-        if nonce != Some(self.nonce.as_str()) {
+        if !nonce.is_some_and(|nonce| self.is_repeated_by(nonce)) {
             return Err(Refusal::Malformed("it repeats another nonce"));
         }
         let proof = STANDARD
@@ -327,9 +339,20 @@ mod tests {
         };
         let salt = STANDARD.decode(field("s=")).unwrap();
         let salted = hash.salted_password(password, &salt, field("i=").parse().unwrap());
-        let client_key = hash.hmac(&salted, b"Client Key");
+        client_final_of(hash, bare, server_first, &salted, &field("r="))
+    }
+
+    /// The same with any nonce.
+    fn client_final_of(
+        hash: ScramHash,
+        bare: &str,
+        server_first: &str,
+        salted: &[u8],
+        nonce: &str,
+    ) -> String {
+        let client_key = hash.hmac(salted, b"Client Key");
         let stored_key = digest::digest(hash.digest(), &client_key);
-        let without_proof = format!("c=biws,r={}", field("r="));
+        let without_proof = format!("c=biws,r={nonce}");
         let authenticated = format!("{bare},{server_first},{without_proof}");
         let signature = hash.hmac(stored_key.as_ref(), authenticated.as_bytes());
         let proof: Vec<u8> = client_key
@@ -422,6 +445,28 @@ mod tests {
             plain("root\0ann\0s€cret"),
             Step::Refused(Refusal::Unsupported(_))
         ));
+    }
+
+    #[test]
+    fn a_nonce_is_ours_also_where_an_old_librdkafka_repeats_its_own_before_it() {
+        let salt = [7; 16];
+        let hash = ScramHash::Sha512;
+        let salted = hash.salted_password("p", &salt, ITERATIONS_MIN);
+        let of = Credential::of_salted(hash, &salt, ITERATIONS_MIN, &salted).unwrap();
+        let (users, secret, bare) = (users(vec![("ann", of)]), secret(), "n=ann,r=abc");
+        for (before, is_in) in [("", true), ("abc", true), ("abcabc", false), ("x", false)] {
+            let mut login = Login::new(Mechanism::ScramSha512);
+            let first = login.step(&users, &secret, format!("n,,{bare}").as_bytes());
+            let Step::Continue(server_first) = first else {
+                panic!("{first:?}")
+            };
+            let server_first = String::from_utf8(server_first).unwrap();
+            let nonce = server_first.strip_prefix("r=").unwrap();
+            let nonce = format!("{before}{}", nonce.split(',').next().unwrap());
+            let last = client_final_of(hash, bare, &server_first, &salted, &nonce);
+            let step = login.step(&users, &secret, last.as_bytes());
+            assert_eq!(matches!(step, Step::Done(..)), is_in, "{before}: {step:?}");
+        }
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Who somebody is, once known: `User:alice`.
 
 use std::fmt;
+use std::net::IpAddr;
 use std::str::FromStr;
 use std::sync::Arc;
 
@@ -14,6 +15,15 @@ use crate::limits::NAME_BYTES_MAX;
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Principal(Arc<str>);
+
+/// Whom a request comes from; whoever serves connections puts it into their requests.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// The address.
+    pub ip: IpAddr,
+    /// Who the connection's certificate says it is.
+    pub certificate: Option<Principal>,
+}
 
 impl Principal {
     /// The principal of a user's name, of a certificate's subject.

@@ -90,4 +90,4 @@ mod testing;
 
 pub use bulletins::{Bulletin, Bulletins, Level};
 pub use error::AgentError;
-pub use logs::{Logs, RollingFile};
+pub use logs::{Logs, RollingFile, mistaken_level};

@@ -12,6 +12,7 @@
 use std::net::{IpAddr, Ipv4Addr};
 use std::sync::Arc;
 
+pub use ::access::Peer;
 use ::access::{
     Access, Bearer, CLUSTER, Grant, Granted, Jwts, Operation, Passwords, Policy, Principal,
     ResourceType, Role, RoleTable, Roles, Token,
@@ -32,15 +33,6 @@ use crate::error::RestError;
 use crate::limits::{LOGIN_BYTES_MAX, LOGIN_REFUSED_WAIT, LOGINS_AT_ONCE_MAX, LOGINS_WAITING_MAX};
 use crate::routes::Shared;
 use crate::turns::Turns;
-
-/// Whom a request comes from; whoever serves connections puts it into their requests.
-#[derive(Clone, Debug)]
-pub struct Peer {
-    /// The address.
-    pub ip: IpAddr,
-    /// Who the connection's certificate says it is.
-    pub certificate: Option<Principal>,
-}
 
 /// Finds out who calls.
 pub struct Logins {

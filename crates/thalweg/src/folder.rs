@@ -90,6 +90,14 @@ impl DataFolder {
         &self.path
     }
 
+    /// The bytes that are free on the folder's disk, where they are hardly enough to open all stores:
+    /// not every error says by itself that the disk is full.
+    pub fn lacks_room(&self) -> Option<u64> {
+        let disk = rustix::fs::statvfs(&self.path).ok()?;
+        let free = disk.f_bavail.saturating_mul(disk.f_frsize);
+        (free < LITTLE_ROOM_BYTES).then_some(free)
+    }
+
     /// Whether every user of this machine may read or pass through it while it holds what is not
     /// theirs.
     pub fn is_open_to_all(&self) -> bool {
@@ -115,6 +123,8 @@ const PRIVATE: [&str; 7] = [
     "access", "bridges", "fleet", "fusion", "imports", "mqtt", "streams",
 ];
 
+/// The journals reserve about half of it when they are new.
+const LITTLE_ROOM_BYTES: u64 = 64 << 20;
 const OWNER_ONLY: u32 = 0o700;
 const READ_OR_PASS_OF_OTHERS: u32 = 0o005;
 

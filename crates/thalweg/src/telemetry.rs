@@ -31,6 +31,23 @@ impl Default for LogConfig {
     }
 }
 
+impl LogConfig {
+    /// What is wrong with the level, if anything.
+    pub fn problem(&self) -> Option<String> {
+        let why = match (
+            agent::mistaken_level(&self.level),
+            EnvFilter::try_new(&self.level),
+        ) {
+            (Some(word), _) => format!("'{word}' is no level"),
+            (None, Err(error)) => format!("'{}' is no filter: {error}", self.level),
+            (None, Ok(_)) => return None,
+        };
+        Some(format!(
+            "{why}; write error, warn, info, debug or trace, or a filter such as info,streams=debug"
+        ))
+    }
+}
+
 /// Starts logging to standard error and to `DIR/thalweg.log`, which begins anew when it is full, the
 /// older ones numbered.
 ///

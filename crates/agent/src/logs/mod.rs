@@ -11,7 +11,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use parking_lot::Mutex;
-use tracing_subscriber::filter::Targets;
+use tracing_subscriber::filter::{LevelFilter, Targets};
 use tracing_subscriber::fmt::MakeWriter;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::reload;
@@ -47,7 +47,11 @@ impl Logs {
     pub fn start() -> Logs {
         let logs = Logs::silent();
         let asked = std::env::var(FILTER).ok();
-        let asked = asked.and_then(|text| text.parse::<Targets>().ok());
+        let read = asked.as_deref().map(read_filter).transpose();
+        let (asked, mistake) = match read {
+            Ok(asked) => (asked, None),
+            Err(mistake) => (None, Some(mistake)),
+        };
         let filter = asked.unwrap_or_else(|| FILTER_DEFAULT.parse().expect("it is a filter"));
         let (filter, handle) = reload::Layer::new(filter);
         let lines = tracing_subscriber::fmt::layer()
@@ -59,6 +63,12 @@ impl Logs {
             .with(lines)
             .try_init();
         logs.sink.0.lock().is_shown = true;
+        if let Some(mistake) = mistake {
+            tracing::warn!(
+                "{FILTER}: {mistake}; write error, warn, info, debug or trace, or a filter such as \
+                 info,agent::kafka=debug"
+            );
+        }
         Logs {
             filter: Some(handle),
             ..logs
@@ -130,6 +140,23 @@ impl Logs {
     }
 }
 
+/// The first word of a filter that stands alone and is no level. It would be taken for the only part
+/// of the program that logs at all: `warning` for one of that name.
+pub fn mistaken_level(filter: &str) -> Option<&str> {
+    let words = filter.split(',').map(str::trim);
+    let mut alone = words.filter(|word| !word.contains(['=', '[']));
+    alone.find(|word| word.parse::<LevelFilter>().is_err())
+}
+
+fn read_filter(text: &str) -> Result<Targets, String> {
+    match mistaken_level(text) {
+        Some(word) => Err(format!("'{word}' is no level")),
+        None => text
+            .parse::<Targets>()
+            .map_err(|error| format!("'{text}' is no filter: {error}")),
+    }
+}
+
 impl<'a> MakeWriter<'a> for Sink {
     type Writer = Sink;
 
@@ -180,6 +207,16 @@ const FILTER_DEFAULT: &str = "info,rumqttc=warn";
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_filter_that_would_silence_the_log_is_none() {
+        for filter in ["warning", "info,agnt", "info,agent=debgu"] {
+            assert!(read_filter(filter).is_err(), "{filter}");
+        }
+        for filter in ["WARN", "off", "info, agent::kafka=debug"] {
+            assert!(read_filter(filter).is_ok(), "{filter}");
+        }
+    }
 
     #[test]
     fn lines_go_to_the_file_and_the_last_ones_are_remembered() {

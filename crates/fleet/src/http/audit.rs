@@ -58,9 +58,11 @@ async fn keep(State(fleet): State<Arc<Fleet>>, request: Request, next: Next) -> 
         id: Uuid::new_v4().to_string(),
         at_ms: fleet.inner.clock.now().0,
         principal: granted.map_or_else(anonymous, |granted| granted.principal.to_string()),
-        host: granted
-            .map(|granted| granted.host.clone())
-            .unwrap_or_default(),
+        host: match (granted, request.extensions().get::<access::Peer>()) {
+            (Some(granted), _) => granted.host.clone(),
+            (None, Some(peer)) => peer.ip.to_canonical().to_string(),
+            (None, None) => String::new(),
+        },
         method: request.method().as_str().to_owned(),
         path: path.to_owned(),
         class: None,

@@ -1,5 +1,6 @@
 //! The client commands' way to the HTTP API: where it is, and one shape of error.
 
+use std::error::Error;
 use std::io::IsTerminal;
 use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -332,7 +333,7 @@ impl Client {
         let (rows, parts): (Vec<_>, Vec<_>) = fields
             .iter()
             .map(|(key, value)| (key, value, field(key, value)))
-            .partition(|(_, value, shown)| !is_nested(value) || shown.len() <= CELL_BYTES_MAX);
+            .partition(|(_, value, shown)| !has_lines(value) || shown.len() <= CELL_BYTES_MAX);
         let rows: Vec<Vec<String>> = rows
             .into_iter()
             .map(|(key, _, shown)| vec![key.clone(), shown])
@@ -345,17 +346,42 @@ impl Client {
     }
 
     fn unreachable(&self, error: &reqwest::Error) -> Failure {
-        if error.is_connect() {
-            // Without the query, which may tell more than an address.
-            let asked = error.url().map(|url| url.origin().ascii_serialization());
-            let asked = asked.unwrap_or_else(|| self.management.clone());
-            Failure(format!(
+        // Without the query, which may tell more than an address.
+        let asked = error.url().map(|url| url.origin().ascii_serialization());
+        let asked = asked.unwrap_or_else(|| self.management.clone());
+        let is_of_tls = asked.starts_with("https://");
+        Failure(match error.is_connect() {
+            true if is_of_tls => {
+                let why = causes(error)
+                    .last()
+                    .map_or_else(String::new, ToString::to_string);
+                format!(
+                    "cannot speak TLS with {asked}: {why}; where whoever signed its certificate is not \
+                     believed, name them with --ca FILE, and where it does not speak TLS, the server as \
+                     http://HOST:PORT"
+                )
+            }
+            true => format!(
                 "nothing answers at {asked}; start `thalweg up`, or name the server with --server"
-            ))
-        } else {
-            Failure::because("the request failed", error)
-        }
+            ),
+            false if !is_of_tls && causes(error).any(is_no_http) => format!(
+                "what answers at {asked} is no HTTP; where it is TLS, name the server with \
+                 --server https://HOST:PORT"
+            ),
+            false => return Failure::because("the request failed", error),
+        })
     }
+}
+
+/// An error, and what caused it.
+fn causes<'e>(error: &'e (dyn Error + 'static)) -> impl Iterator<Item = &'e (dyn Error + 'static)> {
+    std::iter::successors(Some(error), |&error| error.source())
+}
+
+/// Whether an answer cannot be read as HTTP.
+fn is_no_http(error: &(dyn Error + 'static)) -> bool {
+    let hyper = error.downcast_ref::<hyper::Error>();
+    hyper.is_some_and(|error| error.is_parse() || error.is_incomplete_message())
 }
 
 impl Trust {
@@ -526,10 +552,13 @@ fn field(key: &str, value: &Value) -> String {
     }
     match value {
         Value::Number(instant) if key.ends_with("_ms") => {
-            let seconds = instant
-                .as_i64()
-                .map(|ms| SystemClock.now().since(UnixMillis(ms)).as_secs());
-            seconds.map_or_else(String::new, age)
+            let instant = instant.as_i64().map(UnixMillis);
+            instant.map_or_else(String::new, |instant| match SystemClock.now() {
+                now if instant.since(now) > CLOCKS_APART => {
+                    format!("in {}", span(instant.since(now).as_secs()))
+                }
+                now => format!("{} ago", span(now.since(instant).as_secs())),
+            })
         }
         Value::Null => "-".to_owned(),
         Value::String(text) => harmless(text),
@@ -537,12 +566,22 @@ fn field(key: &str, value: &Value) -> String {
     }
 }
 
+/// Whether a value is read by lines of its own.
+fn has_lines(value: &Value) -> bool {
+    is_nested(value) || value.as_str().is_some_and(|text| text.contains('\n'))
+}
+
 fn is_nested(value: &Value) -> bool {
     value.is_object() || value.is_array()
 }
 
-/// What is too long for a cell: a table of objects that are flat, else JSON with a line for each field.
+/// What is too long for a cell: a table of objects that are flat, a text as it is, else JSON with a line
+/// for each field.
 fn part(value: &Value) -> String {
+    let lines = |text: &str| text.replace(|c: char| is_obeyed(c) && c != '\n', "\u{fffd}");
+    if let Some(text) = value.as_str() {
+        return lines(text.trim_end()) + "\n";
+    }
     let objects: Option<Vec<&Map<String, Value>>> = value
         .as_array()
         .and_then(|items| items.iter().map(Value::as_object).collect());
@@ -560,7 +599,7 @@ fn part(value: &Value) -> String {
         let rows: Vec<Vec<String>> = items.iter().map(row).collect();
         return table::table(&head, &rows);
     }
-    format!("{value:#}\n").replace(|c: char| is_obeyed(c) && c != '\n', "\u{fffd}")
+    lines(&format!("{value:#}\n"))
 }
 
 /// A text on one line, without what a terminal would obey: agents and programs write such texts.
@@ -574,12 +613,12 @@ fn is_obeyed(c: char) -> bool {
     c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
 }
 
-fn age(seconds: u64) -> String {
+fn span(seconds: u64) -> String {
     match seconds {
-        0..120 => format!("{seconds}s ago"),
-        120..7_200 => format!("{}m ago", seconds / 60),
-        7_200..172_800 => format!("{}h ago", seconds / 3_600),
-        _ => format!("{}d ago", seconds / 86_400),
+        0..120 => format!("{seconds}s"),
+        120..7_200 => format!("{}m", seconds / 60),
+        7_200..172_800 => format!("{}h", seconds / 3_600),
+        _ => format!("{}d", seconds / 86_400),
     }
 }
 
@@ -587,6 +626,8 @@ fn age(seconds: u64) -> String {
 const CELL_BYTES_MAX: usize = 60;
 /// Nobody tells of what was before 1980, and nothing lasts for ten years.
 const INSTANT_MS_MIN: u64 = 315_360_000_000;
+/// What lies no further ahead is taken for just now: the server's clock may go before ours.
+const CLOCKS_APART: Duration = Duration::from_secs(5);
 /// How long a server may take to accept a connection.
 const CONNECT_WAIT: Duration = Duration::from_secs(10);
 const DEFAULT_SERVER: &str = "http://127.0.0.1:10090";
@@ -612,6 +653,11 @@ mod tests {
             field("updated_ms", &Value::from(now - 3 * 86_400_000)),
             "3d ago"
         );
+        assert_eq!(
+            field("expires_ms", &Value::from(now + 30 * 86_400_000 + 60_000)),
+            "in 30d"
+        );
+        assert_eq!(field("last_seen_ms", &Value::from(now + 1_000)), "0s ago");
         assert_eq!(field("records", &Value::from(5)), "5");
     }
 
@@ -622,8 +668,10 @@ mod tests {
             .map(|n| serde_json::json!({"end": n * 10, "partition": n, "start": 0}))
             .collect();
         let deep = serde_json::json!({"a": {"b": "x".repeat(80)}, "c": "\u{202e}"});
-        let answer =
-            serde_json::json!({"deep": deep, "name": "t", "offsets": offsets, "few": [1, 2]});
+        let plan = format!("Plan {{\n    {}\u{1b}\n}}\n", "x".repeat(60));
+        let answer = serde_json::json!(
+            {"deep": deep, "name": "t", "offsets": offsets, "few": [1, 2], "plan": plan}
+        );
         let text = client.object_text(&answer);
         let (fields, below) = text.split_once("\n\n").unwrap();
         assert!(
@@ -635,6 +683,8 @@ mod tests {
             "{below}"
         );
         assert!(below.contains("deep:\n{\n  \"a\": {\n"), "{below}");
+        assert!(below.contains("plan:\nPlan {\n    xx"), "{below}");
+        assert!(!text.contains('\u{1b}'), "{text}");
         assert!(!text.contains('\u{202e}'), "{text}");
     }
 

@@ -1,5 +1,7 @@
 //! What every command says of itself.
 
+use std::path::{Path, PathBuf};
+
 use clap::builder::ValueParser;
 use clap::{Arg, CommandFactory, Parser};
 
@@ -57,13 +59,8 @@ fn every_example_is_understood() {
 
 #[test]
 fn every_command_in_the_docs_is_understood() {
-    let root = std::path::Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
-    let docs = std::fs::read_dir(root.join("docs")).unwrap();
-    let mut pages: Vec<_> = docs.map(|entry| entry.unwrap().path()).collect();
-    pages.push(root.join("README.md"));
-    pages.retain(|page| page.extension().is_some_and(|ending| ending == "md"));
     let mut understood = 0;
-    for page in pages {
+    for page in pages() {
         let text = std::fs::read_to_string(&page).unwrap();
         for words in calls_in_blocks(&text) {
             if let Err(error) = Cli::try_parse_from(&words) {
@@ -73,6 +70,21 @@ fn every_command_in_the_docs_is_understood() {
         }
     }
     assert!(understood >= 50, "only {understood} commands were found");
+}
+
+#[test]
+fn every_command_and_option_that_the_docs_name_is_there() {
+    let mut named = 0;
+    for page in pages() {
+        let text = std::fs::read_to_string(&page).unwrap();
+        for call in calls_in_prose(&text) {
+            if let Err(word) = names(&call) {
+                panic!("{}: {word} of {call:?} is not there", page.display());
+            }
+            named += 1;
+        }
+    }
+    assert!(named >= 60, "only {named} commands were found");
 }
 
 #[test]
@@ -120,6 +132,16 @@ fn the_commands_of_the_agent_take_an_output() {
     }
 }
 
+/// The pages that people read.
+fn pages() -> Vec<PathBuf> {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let docs = std::fs::read_dir(root.join("docs")).unwrap();
+    let mut pages: Vec<_> = docs.map(|entry| entry.unwrap().path()).collect();
+    pages.extend(["README.md", "CONTRIBUTING.md"].map(|page| root.join(page)));
+    pages.retain(|page| page.extension().is_some_and(|ending| ending == "md"));
+    pages
+}
+
 /// Calls with each command and its names after `thalweg`.
 fn for_each(mut look: impl FnMut(&str, &clap::Command)) {
     let mut waiting = vec![(String::new(), Cli::command())];
@@ -156,6 +178,39 @@ fn calls_in_blocks(page: &str) -> Vec<Vec<String>> {
         at += line.len();
     }
     calls
+}
+
+/// The words of each call of `thalweg` that a page names within its sentences, whole or in part.
+fn calls_in_prose(page: &str) -> Vec<Vec<String>> {
+    let outside = page.split("\n```").step_by(2);
+    let spans = outside.flat_map(|text| text.split('`').skip(1).step_by(2));
+    let calls = spans.filter(|span| span.starts_with("thalweg "));
+    calls.map(|call| words(&call.replace('\n', " "))).collect()
+}
+
+/// Whether what a call names is there: commands, up to the first word that is none of them, and options.
+fn names(call: &[String]) -> Result<(), &str> {
+    let root = Cli::command();
+    let mut command = &root;
+    for word in &call[1..] {
+        if let Some(option) = word.strip_prefix("--") {
+            let mut known = command.get_arguments().chain(root.get_arguments());
+            let is_known = |arg: &Arg| {
+                let longs = arg.get_long_and_visible_aliases();
+                longs.is_some_and(|longs| longs.contains(&option))
+            };
+            if option != "help" && !known.any(is_known) {
+                return Err(word);
+            }
+        } else if command.has_subcommands() {
+            command = command.find_subcommand(word).ok_or(word.as_str())?;
+        }
+        if command.get_name() == "lab" {
+            // The rest is for another program.
+            break;
+        }
+    }
+    Ok(())
 }
 
 /// The words of one call: to the line's end, a pipe, a redirection, a comment or a second blank.

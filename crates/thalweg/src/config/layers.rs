@@ -1,5 +1,6 @@
 //! What a file, variables and settings say, laid over the defaults key by key.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
@@ -71,11 +72,17 @@ impl Layers {
             }
             match keys.iter().find(|key| variable_name(key) == name) {
                 Some(key) => self.set(&name, key, &value),
-                None => self.problem(
-                    name.clone(),
-                    "no configuration key has this variable; `thalweg config` lists the keys"
-                        .to_owned(),
-                ),
+                None => {
+                    let names = keys.iter().map(|key| variable_name(key));
+                    let hint = nearest(names, &name).map_or_else(
+                        || LISTED.to_owned(),
+                        |near| format!("; did you mean '{near}'?"),
+                    );
+                    self.problem(
+                        name,
+                        format!("no configuration key has this variable{hint}"),
+                    );
+                }
             }
         }
     }
@@ -147,6 +154,9 @@ impl Layers {
             fleet: self.port_section("fleet"),
             imports: self.section("imports"),
         };
+        if let Some(problem) = config.log.problem() {
+            self.problem("log.level".to_owned(), problem);
+        }
         for problem in config.streams.problems() {
             self.problem("[streams]".to_owned(), problem);
         }
@@ -225,10 +235,13 @@ impl Layers {
     fn hint(&self, key: &str) -> String {
         let mut keys = Vec::new();
         leaves(&self.known, "", &mut keys);
-        let near = keys.iter().map(|known| (distance(known, key), known)).min();
-        match near {
-            Some((distance, known)) if distance <= NEAR => format!("; did you mean '{known}'?"),
-            _ => "; `thalweg config` lists the keys".to_owned(),
+        if let Some(near) = nearest(keys.iter().cloned(), key) {
+            return format!("; did you mean '{near}'?");
+        }
+        match &elsewhere(&keys, key)[..] {
+            [] => LISTED.to_owned(),
+            [known] => format!("; did you mean '{known}'?"),
+            several => format!("; did you mean one of {}?", several.join(", ")),
         }
     }
 
@@ -293,6 +306,32 @@ fn written_value(text: &str) -> Value {
         .unwrap_or_else(|| Value::String(text.to_owned()))
 }
 
+/// The name that is meant by one with few letters wrong.
+fn nearest(known: impl Iterator<Item = String>, name: &str) -> Option<String> {
+    let near = known.map(|known| (distance(&known, name), known)).min();
+    near.filter(|(distance, _)| *distance <= NEAR)
+        .map(|(_, known)| known)
+}
+
+/// Keys and tables that are called as `key` is at its end and stand elsewhere, where they are few.
+fn elsewhere<'k>(keys: &'k [String], key: &str) -> Vec<&'k str> {
+    let last = key.rsplit('.').next().unwrap_or_default();
+    let mut found = BTreeSet::new();
+    for known in keys {
+        let ends = known.match_indices('.').map(|(at, _)| at);
+        for end in ends.chain([known.len()]) {
+            let path = &known[..end];
+            if path.rsplit('.').next() == Some(last) {
+                found.insert(path);
+            }
+        }
+    }
+    match found.len() {
+        ..=ELSEWHERE => found.into_iter().collect(),
+        _ => Vec::new(),
+    }
+}
+
 /// Levenshtein's distance, for "did you mean".
 fn distance(a: &str, b: &str) -> usize {
     let b: Vec<char> = b.chars().collect();
@@ -327,7 +366,7 @@ const OTHER_VARIABLES: [&str; 9] = [
 const AGENT_VARIABLE_PREFIX: &str = "THALWEG_AGENT_";
 /// Tables whose names the user chooses, so that `--set TABLE.NAME=VALUE` and variables reach them; a
 /// variable's underscores are the name's dots.
-const OPEN_TABLES: [&str; 7] = [
+pub(super) const OPEN_TABLES: [&str; 7] = [
     "databases",
     "fusion.control.keys",
     "fusion.control.servers",
@@ -338,3 +377,7 @@ const OPEN_TABLES: [&str; 7] = [
 ];
 /// Keys at most this many letters away are suggested.
 const NEAR: usize = 3;
+/// So many keys of the same name in other places are suggested.
+const ELSEWHERE: usize = 4;
+/// What is said where nothing can be suggested.
+const LISTED: &str = "; `thalweg config` lists the keys";

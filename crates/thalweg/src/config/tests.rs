@@ -1,8 +1,10 @@
 //! Layers over layers, and what is told of mistakes in them.
 
+use std::path::PathBuf;
+
 use serde_json::{Map, Value};
 
-use super::layers::{leaves, overlay};
+use super::layers::{OPEN_TABLES, leaves, overlay};
 use super::*;
 
 fn texts(loaded: Result<Config, Vec<Problem>>) -> Vec<String> {
@@ -30,6 +32,99 @@ fn the_defaults_file_says_what_the_code_does() {
         );
     }
 }
+
+#[test]
+fn every_configuration_that_the_docs_show_is_taken() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("shown.toml");
+    // What stands beside a block that is a part of a file.
+    let beside = [
+        "access.management_logins=true",
+        "streams.kafka.bootstrap_servers=a:1",
+    ];
+    let beside = beside.map(str::to_owned);
+    let mut shown = 0;
+    for (page, text) in pages() {
+        for block in text.split("\n```toml\n").skip(1) {
+            let block = block.split("\n```").next().unwrap_or_default();
+            std::fs::write(&file, block).unwrap();
+            let problems = texts(load(Some(&file), std::iter::empty(), &beside));
+            assert_eq!(problems, [""; 0], "{page}: {block}");
+            shown += 1;
+        }
+    }
+    assert!(shown >= 10, "only {shown} were found");
+}
+
+#[test]
+fn every_key_that_the_docs_name_is_one() {
+    let known = serde_json::to_value(Config::default()).unwrap();
+    let mut keys = Vec::new();
+    leaves(&known, "", &mut keys);
+    let is_one = |name: &str| {
+        // A key, a table, or what the user calls so in one.
+        let is_in = |outer: &str, inner: &str| {
+            inner
+                .strip_prefix(outer)
+                .is_some_and(|rest| rest.starts_with('.'))
+        };
+        let is_open = |table: &&str| *table == name || is_in(table, name);
+        OPEN_TABLES.iter().any(is_open) || keys.iter().any(|key| key == name || is_in(name, key))
+    };
+    let sections: Vec<String> = known.as_object().unwrap().keys().cloned().collect();
+    let mut named = 0;
+    for (page, text) in pages() {
+        for span in text.split('`').skip(1).step_by(2) {
+            let is_of_key = |c: char| c.is_ascii_lowercase() || "._0123456789".contains(c);
+            let name = span.split(|c| !is_of_key(c)).next().unwrap_or_default();
+            let Some((section, rest)) = name.split_once('.') else {
+                continue;
+            };
+            let is_file = FILES.iter().any(|ending| rest.ends_with(ending));
+            let is_others = OTHERS.iter().any(|head| name.starts_with(head));
+            let is_key = sections.iter().any(|of| of == section) && !rest.is_empty();
+            if !is_key || is_file || is_others {
+                continue;
+            }
+            assert!(is_one(name), "{page} names {name}, which is no key");
+            named += 1;
+        }
+    }
+    assert!(named > 100, "only {named} keys were found");
+}
+
+/// The pages that people read, but for the agent's, whose settings are others.
+fn pages() -> Vec<(String, String)> {
+    let root = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/../.."));
+    let docs = std::fs::read_dir(root.join("docs")).unwrap();
+    let mut pages: Vec<_> = docs.map(|entry| entry.unwrap().path()).collect();
+    pages.push(root.join("README.md"));
+    pages.retain(|page| page.extension().is_some_and(|ending| ending == "md"));
+    pages.retain(|page| {
+        !["agent.md", "processors.md"]
+            .iter()
+            .any(|of| page.ends_with(of))
+    });
+    let read = |page: &PathBuf| std::fs::read_to_string(page).unwrap();
+    pages
+        .iter()
+        .map(|page| (page.display().to_string(), read(page)))
+        .collect()
+}
+
+/// Endings of files that are named as if they were keys.
+const FILES: [&str; 5] = ["md", "rs", "db", "txt", "json"];
+/// What is called so elsewhere: by MapR's proxy, Kafka and EMQX, and a listener in metrics.
+const OTHERS: [&str; 8] = [
+    "log.retention.",
+    "streams.local",
+    "streams.default.",
+    "streams.buffer.",
+    "mqtt.max_mqueue_len",
+    "mqtt.max_inflight",
+    "mqtt.max_packet_size",
+    "mqtt.session_expiry_interval",
+];
 
 #[test]
 fn what_is_wrong_with_an_http_port_is_told_in_its_section() {
@@ -199,6 +294,75 @@ fn every_problem_is_told_at_once_with_its_place() {
             .any(|p| p.starts_with("streams.default_partitions: ")),
         "{problems:?}"
     );
+}
+
+#[test]
+fn a_key_is_suggested_for_one_that_stands_elsewhere_or_is_misspelt() {
+    let of_setting = |setting: &str| {
+        let problems = texts(load(None, std::iter::empty(), &[setting.to_owned()]));
+        problems.join("\n")
+    };
+    for (setting, told) in [
+        ("allow_remote=true", "did you mean 'access.allow_remote'?"),
+        (
+            "kafka.bootstrap_servers=a:1",
+            "did you mean 'streams.kafka.bootstrap_servers'?",
+        ),
+        (
+            "streams.authorisation=acl",
+            "did you mean 'streams.authorization'?",
+        ),
+        (
+            "authorization=acl",
+            "did you mean one of mqtt.security.authorization, streams.authorization?",
+        ),
+        ("listen=127.0.0.1:1", "`thalweg config` lists the keys"),
+        ("colour=red", "`thalweg config` lists the keys"),
+    ] {
+        let said = of_setting(setting);
+        assert!(said.contains(told), "{said}");
+    }
+    for (name, told) in [
+        (
+            "THALWEG_STREAMS_LISEN",
+            "did you mean 'THALWEG_STREAMS_LISTEN'?",
+        ),
+        ("THALWEG_COLOUR", "`thalweg config` lists the keys"),
+    ] {
+        let variables = [(name.to_owned(), "1".to_owned())];
+        let said = texts(load(None, variables.into_iter(), &[])).join("\n");
+        assert!(said.contains(told), "{said}");
+    }
+}
+
+#[test]
+fn a_level_that_would_silence_the_log_is_refused() {
+    for (level, told) in [
+        ("warning", "'warning' is no level"),
+        ("info,streams=debgu", "is no filter"),
+        ("info, stremas", "'stremas' is no level"),
+    ] {
+        let problems = texts(load(
+            None,
+            std::iter::empty(),
+            &[format!("log.level={level}")],
+        ));
+        assert!(
+            problems.len() == 1 && problems[0].starts_with("log.level: "),
+            "{problems:?}"
+        );
+        assert!(problems[0].contains(told), "{problems:?}");
+    }
+    for level in [
+        "warn",
+        "INFO",
+        "off",
+        "info,streams=debug",
+        "info,[span]=debug",
+    ] {
+        let loaded = load(None, std::iter::empty(), &[format!("log.level={level}")]);
+        assert_eq!(texts(loaded), [""; 0], "{level}");
+    }
 }
 
 #[test]

@@ -116,7 +116,16 @@ async fn serve(
     tokio::spawn(telemetry::keep_small(metrics.clone()));
     let listeners = Listeners::open(&config, roles).await?;
     let endpoints = listeners.endpoints.clone();
-    let parts = Parts::open(folder.path(), &config, roles).await?;
+    let parts = Parts::open(folder.path(), &config, roles).await;
+    let parts = parts.map_err(|failure| match folder.lacks_room() {
+        Some(free) => Failure(format!(
+            "{failure}; only {} KiB are free on the disk of {}: make room there, or choose another \
+             folder with --data",
+            free >> 10,
+            folder.path().display()
+        )),
+        None => failure,
+    })?;
     if folder.is_open_to_all() {
         tracing::warn!(
             folder = %folder.path().display(),

@@ -201,6 +201,32 @@ fn librdkafka_logs_in_by_every_mechanism_and_is_held_to_the_acls() {
 }
 
 #[test]
+fn kcat_logs_in_by_scram_whatever_librdkafka_it_has() {
+    let dir = folder();
+    let data = dir.path().join("data");
+    add_offline(&data, "ann", "s3cret");
+    let mechanisms = "streams.sasl.mechanisms=[\"SCRAM-SHA-256\",\"SCRAM-SHA-512\"]";
+    let up = start(&data, &[mechanisms.to_owned()]);
+    for mechanism in ["SCRAM-SHA-256", "SCRAM-SHA-512"] {
+        let kcat = |password: &str| {
+            let mut command = Command::new("kcat");
+            command.args(["-b", &up.address("streams"), "-L", "-m", "5"]);
+            for property in [
+                "security.protocol=sasl_plaintext",
+                &format!("sasl.mechanism={mechanism}"),
+                "sasl.username=ann",
+                &format!("sasl.password={password}"),
+            ] {
+                command.args(["-X", property]);
+            }
+            command
+        };
+        assert!(succeed(&mut kcat("s3cret")).contains("1 brokers"));
+        assert!(!kcat("wrong").output().unwrap().status.success());
+    }
+}
+
+#[test]
 fn kcat_speaks_tls_and_its_certificate_is_its_name() {
     let dir = folder();
     let certificates = Certificates::make(dir.path());

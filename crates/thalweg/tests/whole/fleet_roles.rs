@@ -108,6 +108,21 @@ impl Fleet {
 }
 
 #[test]
+fn the_audit_tells_where_a_call_came_from_also_where_nobody_is_asked() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    up.cli_json(&["topics", "create", "t"]);
+    let entry = eventually("the call is kept", || {
+        let entry = up.get("/api/v1/audit")["entries"][0].take();
+        (!entry.is_null()).then_some(entry)
+    });
+    assert_eq!(
+        (&entry["path"], &entry["host"]),
+        (&json!("/api/v1/topics"), &json!("127.0.0.1"))
+    );
+}
+
+#[test]
 fn roles_are_managed_by_the_command_line_and_every_change_is_audited() {
     let dir = folder();
     let fleet = Fleet::start(

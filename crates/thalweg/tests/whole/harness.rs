@@ -47,6 +47,20 @@ impl Up {
     /// Starts with free ports on a small memory file system at `data`, in a mount namespace of the
     /// process' own: [`Up::inside`] looks at it.
     pub fn start_on_small_disk(data: &Path, mebibytes: u32) -> Up {
+        let command = Up::on_small_disk(data, mebibytes);
+        Up::launch_by(command, data, &free_ports(), &[])
+    }
+
+    /// Starts there where the disk is too small, and tells what it says.
+    pub fn fail_on_small_disk(data: &Path, mebibytes: u32) -> String {
+        let mut command = Up::on_small_disk(data, mebibytes);
+        command.arg("up").arg("--data").arg(data);
+        let output = command.args(free_ports()).output().unwrap();
+        assert!(!output.status.success(), "it started");
+        text(&output.stderr)
+    }
+
+    fn on_small_disk(data: &Path, mebibytes: u32) -> Command {
         std::fs::create_dir(data).unwrap();
         let mut command = without_settings("unshare");
         // Only root may have mounts of its own without being root of users of its own as well.
@@ -56,7 +70,7 @@ impl Up {
         let mount = format!("mount -t tmpfs -o size={mebibytes}m tmpfs \"$0\" && exec \"$@\"");
         command.args(["--mount", "sh", "-c", &mount]);
         command.arg(data).arg(thalweg());
-        Up::launch_by(command, data, &free_ports(), &[])
+        command
     }
 
     /// Starts with free ports, so that [`Up::limit_files`] has writes fail rather than end it.

@@ -1,7 +1,8 @@
 //! The house: which crate may use which. The table here is the one that holds; a new edge is a
 //! decision, written down in `docs/decisions/` first.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
@@ -149,6 +150,57 @@ fn every_link_between_pages_leads_somewhere() {
         }
     }
     assert!(followed > 100, "only {followed} links were followed");
+}
+
+#[test]
+fn every_file_that_the_map_names_is_there() {
+    let root = crate::harness::repository();
+    let map = std::fs::read_to_string(root.join("ARCHITECTURE.md")).unwrap();
+    let mut named = 0;
+    for row in map.lines().filter(|line| line.starts_with("| ")) {
+        let cells: Vec<&str> = row.split('|').map(str::trim).collect();
+        let sources = root
+            .join("crates")
+            .join(cells[2].trim_matches('`'))
+            .join("src");
+        if !sources.is_dir() {
+            continue;
+        }
+        let words = cells[4].split('`').skip(1).step_by(2);
+        for word in words.filter(|word| word.ends_with(".rs") || word.ends_with('/')) {
+            assert!(
+                is_below(&sources, word),
+                "ARCHITECTURE.md names {word}, which is nowhere in {}",
+                sources.display()
+            );
+            named += 1;
+        }
+    }
+    assert!(named > 150, "only {named} files are named");
+}
+
+/// Whether a file or a folder of that name is in `folder`, or in one inside of it.
+fn is_below(folder: &Path, name: &str) -> bool {
+    let mut inside = std::fs::read_dir(folder).unwrap().flatten();
+    folder.join(name).exists()
+        || inside.any(|entry| entry.path().is_dir() && is_below(&entry.path(), name))
+}
+
+#[test]
+fn every_dependency_has_its_reason() {
+    let root = crate::harness::repository();
+    let manifest = std::fs::read_to_string(root.join("Cargo.toml")).unwrap();
+    let reasons = std::fs::read_to_string(root.join("docs/dependencies.md")).unwrap();
+    let is_of_name = |c: char| c.is_alphanumeric() || "-_".contains(c);
+    let given: BTreeSet<&str> = reasons.split(|c: char| !is_of_name(c)).collect();
+    let (_, of_others) = manifest.split_once("# Others").unwrap();
+    let (of_others, _) = of_others.split_once("\n[").unwrap();
+    let names = of_others.lines().filter_map(|line| line.split_once(" = "));
+    let missing: Vec<&str> = names
+        .map(|(name, _)| name)
+        .filter(|name| !given.contains(name))
+        .collect();
+    assert!(missing.is_empty(), "docs/dependencies.md lacks {missing:?}");
 }
 
 /// What a link calls a heading.

@@ -14,11 +14,19 @@ fn scrape(up: &Up) -> String {
 
 /// Whether a metric is one of those that `docs/metrics.md` has to tell.
 fn is_documented(name: &str) -> bool {
+    ["thalweg_", "efm_", "process_"]
+        .iter()
+        .any(|head| name.starts_with(head))
+}
+
+/// Whether a metric is told by every process, whatever was done there; agents tell their own.
+fn is_always_told(name: &str) -> bool {
     let ours = [
         "thalweg_streams_",
         "thalweg_fleet_",
         "thalweg_mqtt_",
         "efm_",
+        "process_",
     ];
     ours.iter().any(|head| name.starts_with(head))
 }
@@ -117,36 +125,54 @@ fn agents_and_their_numbers_are_told_where_collectors_of_efm_look() {
     }
 }
 
+/// The metrics of `docs/metrics.md` with their kinds.
+fn documented() -> Vec<(String, String)> {
+    let text = std::fs::read_to_string(repository().join("docs/metrics.md")).unwrap();
+    let mut metrics = Vec::new();
+    for row in text.lines().filter(|line| line.starts_with("| `")) {
+        let mut cells = row.trim_matches('|').split('|').map(str::trim);
+        let (names, kind) = (cells.next().unwrap(), cells.next().unwrap());
+        let names = names.split('`').filter(|name| is_documented(name));
+        metrics.extend(names.map(|name| (name.to_owned(), kind.to_owned())));
+    }
+    metrics
+}
+
 #[test]
-fn every_metric_of_the_store_and_the_fleet_is_documented_and_well_formed() {
+fn every_metric_is_documented_with_its_kind_and_well_formed() {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));
     up.cli_json(&["topics", "create", "counted"]);
+    // What is told from its first call on.
+    let json = "application/vnd.kafka.json.v2+json";
+    let produced = post(
+        &up.url("rest", "/topics/counted"),
+        json,
+        r#"{"records":[{"value":1}]}"#,
+    );
+    assert_eq!(produced.status, 200);
+    assert_eq!(curl(&[&up.url("schemas", "/subjects")]).status, 200);
     let metrics = scrape(&up);
-    let documented = std::fs::read_to_string(repository().join("docs/metrics.md")).unwrap();
+    let documented = documented();
     let heads = metrics
         .lines()
-        .filter_map(|line| line.strip_prefix("# HELP "));
-    let names = heads.filter_map(|head| head.split(' ').next());
-    let names: Vec<&str> = names.filter(|name| is_documented(name)).collect();
-    assert!(names.len() > 80, "{names:?}");
-    for name in &names {
-        assert!(
-            documented.contains(&format!("`{name}`")),
-            "{name} is not in docs/metrics.md"
+        .filter_map(|line| line.strip_prefix("# TYPE "));
+    let told: Vec<(&str, &str)> = heads
+        .map(|head| head.split_once(' ').unwrap())
+        .filter(|(name, _)| is_documented(name))
+        .collect();
+    assert!(told.len() > 100, "{told:?}");
+    for (name, kind) in &told {
+        let row = documented.iter().find(|(named, _)| named == name);
+        let (_, written) = row.unwrap_or_else(|| panic!("{name} is not in docs/metrics.md"));
+        assert_eq!(
+            written, kind,
+            "the kind of {name}, first in docs/metrics.md"
         );
     }
-    let rows = documented
-        .lines()
-        .filter_map(|line| line.strip_prefix("| `"));
-    for row in rows {
-        let name = row.split('`').next().unwrap();
-        // Agents tell their own.
-        if !is_documented(name) {
-            continue;
-        }
+    for (name, _) in documented.iter().filter(|(name, _)| is_always_told(name)) {
         assert!(
-            names.contains(&name),
+            told.iter().any(|(told, _)| told == name),
             "docs/metrics.md names {name}, which is not told"
         );
     }
@@ -171,4 +197,37 @@ fn every_metric_of_the_store_and_the_fleet_is_documented_and_well_formed() {
         .filter(|line| line.split(' ').any(is_documented))
         .collect();
     assert!(ours.is_empty(), "{ours:?}");
+}
+
+#[test]
+fn every_metric_that_a_source_counts_is_documented() {
+    let documented = documented();
+    let mut folders = vec![repository().join("crates")];
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = match path.extension() {
+                Some(ending) if ending == "rs" => std::fs::read_to_string(&path).unwrap(),
+                _ => continue,
+            };
+            for of in ["counter!(\"", "gauge!(\"", "histogram!(\""] {
+                let calls = text.split(of).skip(1);
+                let names = calls.filter_map(|call| call.split('"').next());
+                for name in names.filter(|name| is_documented(name)) {
+                    assert!(
+                        documented.iter().any(|(named, _)| named == name),
+                        "{name} of {} is not in docs/metrics.md",
+                        path.display()
+                    );
+                    seen += 1;
+                }
+            }
+        }
+    }
+    assert!(seen > 20, "only {seen} were found");
 }

@@ -54,6 +54,31 @@ fn a_taken_port_is_named_with_the_setting_that_moves_it() {
 }
 
 #[test]
+fn all_taken_ports_are_told_at_once() {
+    let dir = folder();
+    let taken = [(); 2].map(|()| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [rest, mqtt] = taken.each_ref().map(|it| it.local_addr().unwrap());
+    let data = dir.path().join("data");
+    let (rest_listen, mqtt_listen) = (format!("rest.listen={rest}"), format!("mqtt.listen={mqtt}"));
+    let mut arguments = vec!["up", "--data", data.to_str().unwrap()];
+    for setting in [
+        "streams.listen=127.0.0.1:0",
+        &rest_listen,
+        "schemas.listen=127.0.0.1:0",
+        &mqtt_listen,
+        "fleet.listen=127.0.0.1:0",
+    ] {
+        arguments.extend(["--set", setting]);
+    }
+    let said = failure(&arguments);
+    for (key, address) in [("rest", rest), ("mqtt", mqtt)] {
+        let told = format!("port {} is taken", address.port());
+        let next = format!("--set {key}.listen=127.0.0.1:PORT");
+        assert!(said.contains(&told) && said.contains(&next), "{said}");
+    }
+}
+
+#[test]
 fn an_unknown_key_is_named_with_its_file_and_the_likely_one() {
     let dir = folder();
     let file = dir.path().join("thalweg.toml");
@@ -232,6 +257,18 @@ fn what_is_mistyped_is_told_with_what_to_write() {
         assert!(
             !output.status.success() && said.contains(expected),
             "{arguments:?}: {said}"
+        );
+    }
+}
+
+#[test]
+fn a_disk_that_is_full_at_the_start_is_told_whatever_failed_on_it() {
+    for mebibytes in [2, 20] {
+        let dir = folder();
+        let said = Up::fail_on_small_disk(&dir.path().join("data"), mebibytes);
+        assert!(
+            said.contains("KiB are free on the disk of") && said.contains("--data"),
+            "{said}"
         );
     }
 }

@@ -87,11 +87,34 @@ fn every_port_speaks_tls_and_a_certificate_is_a_name() {
         base.starts_with(&url(&rest, "/consumers/g/instances/")),
         "{base}"
     );
+    commands_say_what_is_amiss_with_tls(&up, &ca);
     tokens_over_tls(&up, dir.path(), &certificates, &data);
     a_certificate_is_read_again(&up, &certificates, &management);
 }
 
 /// The command line with a token over TLS.
+/// A client that names the server in the wrong way is told the right one.
+fn commands_say_what_is_amiss_with_tls(up: &Up, ca: &str) {
+    let (port, schemas) = (up.port("management"), up.address("schemas"));
+    let told = |arguments: &[&str]| {
+        let mut command = thalweg_command();
+        let output = command.args(arguments).args(["topics", "list"]).output();
+        text(&output.unwrap().stderr)
+    };
+    let secure = format!("https://localhost:{port}");
+    let said = told(&["--server", &secure]);
+    assert!(
+        said.contains("cannot speak TLS with") && said.contains("--ca FILE"),
+        "{said}"
+    );
+    let said = told(&["--server", &format!("http://localhost:{port}")]);
+    assert!(said.contains("--server https://HOST:PORT"), "{said}");
+    let said = told(&["--server", &format!("https://{schemas}"), "--ca", ca]);
+    assert!(said.contains("as http://HOST:PORT"), "{said}");
+    let said = told(&["--server", &secure, "--ca", ca]);
+    assert!(said.contains("--login"), "{said}");
+}
+
 fn tokens_over_tls(up: &Up, dir: &Path, certificates: &Certificates, data: &Path) {
     let server = format!("https://localhost:{}", up.port("management"));
     let (ca, file) = (certificates.path("ca.pem"), dir.join("token"));
