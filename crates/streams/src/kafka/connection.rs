@@ -86,7 +86,9 @@ pub(super) fn serve(mut link: Link, socket: DetachedSocket) {
             }
             Err(ending) => {
                 context.shared.telemetry().refused.increment(1);
-                tracing::warn!(client = %context.client_host, "Kafka connection closed: {ending}");
+                if context.shared.logs_refusal() {
+                    tracing::warn!(client = %context.client_host, "Kafka connection closed: {ending}");
+                }
             }
         }
     };
