@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use access::Tls;
+use base::{Clock, SystemClock};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
@@ -53,7 +54,9 @@ impl Door {
         let halves = match (&self.tls, origins) {
             (Some(tls), origins) => {
                 let stream = TlsAcceptor::from(tls.server_config()).accept(tcp).await?;
-                let shown = tls.principal_of(stream.get_ref().1.peer_certificates());
+                let (_, session) = stream.get_ref();
+                tls.check_resumed(session, SystemClock.now())?;
+                let shown = tls.principal_of(session.peer_certificates());
                 origin.certificate = shown.map(|principal| principal.name().to_owned());
                 match origins {
                     None => of_stream(stream),

@@ -450,7 +450,7 @@ async fn secured(socket: Socket, context: &Context) -> Option<Socket> {
         (socket, _) => return Some(socket),
     };
     let accepted = tokio::select! {
-        accepted = Socket::accept_tls(socket, tls.server_config()) => accepted,
+        accepted = Socket::accept_tls(socket, tls) => accepted,
         () = context.shared.shutdown.cancelled() => return None,
     };
     match accepted {
