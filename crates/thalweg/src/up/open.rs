@@ -234,7 +234,8 @@ impl Opening<'_> {
         };
         let (dir, jwts) = (self.folder.to_owned(), ports.jwts.clone());
         let (config, clock) = (self.config.mqtt.clone(), self.clock.clone());
-        let open = move || MqttRole::open(&dir, &config, access, jwts, &clock);
+        let allows_remote = self.config.access.allow_remote;
+        let open = move || MqttRole::open(&dir, &config, (access, jwts), allows_remote, &clock);
         blocking(open).await?.map(Some)
     }
 
