@@ -132,6 +132,29 @@ impl Caller {
         }
     }
 
+    /// As [`Caller::check`], of a right by which something else is given than the resource: whose that is,
+    /// is asked by who gives it.
+    ///
+    /// # Errors
+    /// [`StreamsError::NotAllowed`].
+    pub fn check_right(
+        &self,
+        operation: Operation,
+        kind: ResourceType,
+        name: &str,
+    ) -> Result<(), StreamsError> {
+        let snapshot = self.access.snapshot();
+        let asking = self.asking();
+        let may = match self.is_service {
+            true => !snapshot.denies(asking, operation, kind, name),
+            false => snapshot.permits(&self.policy, asking, operation, kind, name),
+        };
+        match may {
+            true => Ok(()),
+            false => Err(self.not_allowed(operation, kind, name)),
+        }
+    }
+
     /// Refuses work that a part of this process is to do for the caller, and that writes to `topic`.
     /// Who belongs to a tenant has to be allowed to write there itself; of others, who may give work
     /// by a right on the cluster, what an ACL denies them is refused. Who may do a tenant's imports

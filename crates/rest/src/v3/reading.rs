@@ -15,7 +15,7 @@ use axum::response::{IntoResponse, Response};
 use base::{UnixMillis, parse_rfc3339};
 use serde::Deserialize;
 use streams::{
-    ConsumedRecord, Consumer, ConsumerConfig, Isolation, SeekTo, StreamsError, TopicName,
+    Caller, ConsumedRecord, Consumer, ConsumerConfig, Isolation, SeekTo, StreamsError, TopicName,
 };
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::OwnedSemaphorePermit;
@@ -111,7 +111,7 @@ async fn read(
         collected = reading.collect(wait.min(READ_WAIT_MAX)) => collected?,
         () = here.shared.closing.cancelled() => (Vec::new(), None),
     };
-    let readers = readers(&reading.embedding, reading.format, &records).await;
+    let readers = reading.schemas.readers(reading.format, &records).await;
     let objects = || objects(&records, reading.format, &readers);
     let objects = match may_have_schemas(reading.format) {
         true => working::read(records.len(), size_of(&records), objects).await,
@@ -166,13 +166,32 @@ fn objects<'r>(
 
 /// A reader of some partitions of a topic.
 struct Reading {
-    embedding: Arc<Embedding>,
+    schemas: Schemas,
     consumer: Box<dyn Consumer>,
     topic: TopicName,
     /// The next offset by partition, once it is known.
     next: BTreeMap<i32, Option<i64>>,
     format: Option<Format>,
     max_bytes: usize,
+}
+
+/// Schemas as whoever reads may be shown records by them.
+struct Schemas {
+    embedding: Arc<Embedding>,
+    caller: Option<Caller>,
+}
+
+impl Schemas {
+    /// Those of records' keys and values, where they may be answered with them.
+    async fn readers(&self, format: Option<Format>, records: &[ConsumedRecord]) -> Readers {
+        match may_have_schemas(format) {
+            false => Readers::default(),
+            true => {
+                let caller = self.caller.as_ref();
+                self.embedding.readers(caller, records).await
+            }
+        }
+    }
 }
 
 impl Reading {
@@ -210,7 +229,10 @@ impl Reading {
             next.insert(index, consumer.position(&topic, index));
         }
         Ok(Reading {
-            embedding: Arc::clone(&here.shared.embedding),
+            schemas: Schemas {
+                embedding: Arc::clone(&here.shared.embedding),
+                caller: here.shared.caller.clone(),
+            },
             consumer,
             topic,
             next,
@@ -361,7 +383,7 @@ impl Reading {
         records: &[ConsumedRecord],
         out: &mut DuplexStream,
     ) -> std::io::Result<()> {
-        let readers = readers(&self.embedding, self.format, records).await;
+        let readers = self.schemas.readers(self.format, records).await;
         let mut told = String::new();
         for record in records {
             if told.len() > EVENTS_PIPE_BYTES {
@@ -394,18 +416,6 @@ impl Reading {
         let mut told = String::new();
         event(&mut told, "error", &self.positions(), &data.to_string());
         out.write_all(told.as_bytes()).await
-    }
-}
-
-/// The schemas of records' keys and values, where they may be answered with them.
-async fn readers(
-    embedding: &Embedding,
-    format: Option<Format>,
-    records: &[ConsumedRecord],
-) -> Readers {
-    match may_have_schemas(format) {
-        false => Readers::default(),
-        true => embedding.readers(records).await,
     }
 }
 
