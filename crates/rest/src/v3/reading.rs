@@ -12,7 +12,7 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use base::{UnixMillis, parse_rfc3339};
+use base::{Clock, UnixMillis, parse_rfc3339};
 use serde::Deserialize;
 use streams::{
     Caller, ConsumedRecord, Consumer, ConsumerConfig, Isolation, SeekTo, StreamsError, TopicName,
@@ -31,7 +31,7 @@ use crate::answer::{self, Parameters, Segments};
 use crate::answers::{Answers, Share, kept};
 use crate::consumers::record_bytes;
 use crate::embedded::{Embedding, Readers};
-use crate::error::RestError;
+use crate::error::{LOGGED_OUT, RestError};
 use crate::limits::{
     ANSWER_BYTES_FREE, EVENTS_PIPE_BYTES, EVENTS_REST, READ_ANSWER_BYTES_MAX, READ_BYTES_DEFAULT,
     READ_BYTES_MAX, READ_WAIT_MAX,
@@ -167,6 +167,7 @@ fn objects<'r>(
 /// A reader of some partitions of a topic.
 struct Reading {
     schemas: Schemas,
+    clock: Arc<dyn Clock>,
     consumer: Box<dyn Consumer>,
     topic: TopicName,
     /// The next offset by partition, once it is known.
@@ -233,6 +234,7 @@ impl Reading {
                 embedding: Arc::clone(&here.shared.embedding),
                 caller: here.shared.caller.clone(),
             },
+            clock: Arc::clone(&here.shared.clock),
             consumer,
             topic,
             next,
@@ -319,7 +321,13 @@ impl Reading {
         let bytes_max = self.max_bytes.min(EVENTS_PIPE_BYTES);
         let mut share = None;
         loop {
-            let told = match self.consumer.poll(EVENTS_REST, bytes_max).await {
+            let polled = self.consumer.poll(EVENTS_REST, bytes_max).await;
+            if self.is_over() {
+                let refusal = RestError::Unauthenticated(LOGGED_OUT).into();
+                let _ = self.tell_error(&refusal, &mut out).await;
+                return;
+            }
+            let told = match polled {
                 // A comment, so that nobody between takes the connection for dead.
                 Ok(records) if records.is_empty() => out.write_all(REST).await,
                 Ok(records) => {
@@ -345,7 +353,7 @@ impl Reading {
                     }
                 }
                 Err(error) => {
-                    let _ = self.tell_error(error, &mut out).await;
+                    let _ = self.tell_error(&error.into(), &mut out).await;
                     return;
                 }
             };
@@ -404,12 +412,17 @@ impl Reading {
         out.write_all(told.as_bytes()).await
     }
 
+    /// Whether what the caller was let in by has ended, or was taken back.
+    fn is_over(&self) -> bool {
+        let caller = self.schemas.caller.as_ref();
+        caller.is_some_and(|caller| caller.is_out(self.clock.now()))
+    }
+
     async fn tell_error(
         &mut self,
-        error: StreamsError,
+        refusal: &Refusal,
         out: &mut DuplexStream,
     ) -> std::io::Result<()> {
-        let refusal = Refusal::from(error);
         let (code, _) = refusal.code();
         let message = refusal.message();
         let data = serde_json::json!({"error_code": code, "message": message});
