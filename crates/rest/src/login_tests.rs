@@ -753,3 +753,48 @@ async fn streams_end_with_what_let_their_callers_in() {
         assert!(!told.contains("after"), "{way}: {told}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_is_backed_up_by_who_may_read_it_and_by_administrators() {
+    let doors = Doors::open();
+    let spec = streams::TopicSpec::of("t".parse().unwrap()).with_partitions(1);
+    doors.store.create_topic(spec).await.unwrap();
+    let path = "/api/v1/topics/t/backup";
+    let ask = async |who: &str, path: &str| {
+        let text = STANDARD.encode(format!("{who}:{who}{who}"));
+        let request = Request::get(path).header(header::AUTHORIZATION, format!("Basic {text}"));
+        let request = request.body(Body::empty()).unwrap();
+        let answer = doors.management.clone().oneshot(request).await.unwrap();
+        answer.status().as_u16()
+    };
+    // As the command line needs it.
+    doors.allow(
+        "ann",
+        Operation::Describe,
+        ResourceType::Cluster,
+        access::CLUSTER,
+    );
+    assert_eq!(ask("ann", "/api/v1/topics/t").await, 200);
+    assert_eq!(ask("ann", path).await, 403);
+    doors.allow("ann", Operation::Read, ResourceType::Topic, "t");
+    doors.allow("ann", Operation::DescribeConfigs, ResourceType::Topic, "t");
+    assert_eq!(ask("ann", path).await, 200);
+    assert_eq!(ask("ann", "/api/v1/topics/u/backup").await, 403);
+    doors.allow(
+        "bob",
+        Operation::Alter,
+        ResourceType::Cluster,
+        access::CLUSTER,
+    );
+    for who in ["bob", "root"] {
+        assert_eq!(ask(who, path).await, 200, "{who}");
+    }
+    let viewer = access::Grant::everywhere(access::Role::Viewer);
+    doors
+        .access
+        .remove_acls(&[access::AclFilter::default()])
+        .unwrap();
+    doors.access.grant(Principal::user("ann"), viewer).unwrap();
+    assert_eq!(ask("ann", "/api/v1/topics/t").await, 200);
+    assert_eq!(ask("ann", path).await, 403);
+}
