@@ -38,6 +38,8 @@ pub struct Access {
     pub(crate) accounts: TenantAccounts,
     /// Whether any tenant is kept, or was.
     pub(crate) has_tenants: AtomicBool,
+    /// See [`Access::close_to_members`].
+    closed: Mutex<Arc<BTreeSet<String>>>,
 }
 
 /// What makes the salts of users who do not exist; of this process only.
@@ -72,7 +74,17 @@ impl Access {
             secret: Secret::new()?,
             accounts: TenantAccounts::default(),
             has_tenants,
+            closed: Mutex::default(),
         })
+    }
+
+    /// Keeps topics, by their names on the wire, from whoever belongs to a tenant: a part of the process
+    /// keeps in them what is all tenants', and shows each its own itself. They are not kept on the disk.
+    pub fn close_to_members(&self, topics: impl IntoIterator<Item = String>) {
+        // No change is to be published between.
+        let _changing = self.changing.lock();
+        *self.closed.lock() = Arc::new(topics.into_iter().collect());
+        self.publish(Stored::of_snapshot(&self.snapshot()));
     }
 
     /// Everything as it is now.
@@ -346,7 +358,8 @@ impl Access {
 
     /// Lets everybody see what is durable.
     pub(crate) fn publish(&self, stored: Stored) {
-        let snapshot = stored.into_snapshot();
+        let closed = Arc::clone(&self.closed.lock());
+        let snapshot = stored.into_snapshot().with_closed(closed);
         let has_tenants = snapshot.has_tenants();
         *self.now.write() = Arc::new(snapshot);
         self.has_tenants.store(has_tenants, Ordering::Release);

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use base::{Exposition, TenantId, UnixMillis};
+use base::{Exposition, LinesPerMinute, TenantId, UnixMillis};
 use parking_lot::{Mutex, RwLock};
 use serde::Serialize;
 
@@ -48,8 +48,7 @@ struct State {
     rates: Rates,
     total: Spent,
     refusals: VecDeque<TenantRefusal>,
-    /// The minute of the last refusal that was logged, and how many were in it.
-    logged: (i64, usize),
+    logged: LinesPerMinute,
 }
 
 impl Default for State {
@@ -59,7 +58,7 @@ impl Default for State {
             rates: Rates::default(),
             total: Spent::default(),
             refusals: VecDeque::new(),
-            logged: (0, 0),
+            logged: LinesPerMinute::default(),
         }
     }
 }
@@ -253,12 +252,8 @@ impl TenantAccount {
         self.refused.fetch_add(1, Ordering::Relaxed);
         self.of_all.refused.fetch_add(1, Ordering::Relaxed);
         let mut state = self.state.lock();
-        let minute = refusal.at_ms.div_euclid(60_000);
-        if state.logged.0 != minute {
-            state.logged = (minute, 0);
-        }
-        state.logged.1 += 1;
-        if state.logged.1 <= TENANT_REFUSALS_LOGGED_PER_MINUTE {
+        let at = UnixMillis(refusal.at_ms);
+        if state.logged.admits(at, TENANT_REFUSALS_LOGGED_PER_MINUTE) {
             tracing::warn!(
                 principal = %refusal.principal, host = refusal.host, protocol = refusal.protocol,
                 tenant = %self.tenant, claimed = refusal.claimed, what = refusal.what, "audit"

@@ -169,19 +169,11 @@ impl Jwts {
         self.verified.lock().clear();
     }
 
-    /// Whom the token stands for, when it is good.
+    /// Whom the token stands for, when it is good, and until when.
     ///
     /// # Errors
     /// Why it is not, in words that hold nothing of the token.
-    pub fn check(&self, now: UnixMillis, token: &str) -> Result<Bearer, &'static str> {
-        self.check_until(now, token).map(|(bearer, _)| bearer)
-    }
-
-    /// As [`Jwts::check`], and until when the token is good.
-    ///
-    /// # Errors
-    /// As [`Jwts::check`].
-    pub fn check_until(
+    pub fn check(
         &self,
         now: UnixMillis,
         token: &str,

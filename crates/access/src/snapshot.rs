@@ -4,6 +4,7 @@
 //! nothing is allocated.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::sync::Arc;
 
 use crate::acl::EVERY_NAME;
 use base::TenantId;
@@ -119,6 +120,11 @@ impl Snapshot {
         self
     }
 
+    pub(crate) fn with_closed(mut self, topics: Arc<BTreeSet<String>>) -> Self {
+        self.tenants.closed = topics;
+        self
+    }
+
     /// Every collection that any tenant was ever to be in.
     pub fn collections(&self) -> impl Iterator<Item = &Collection> {
         self.tenants.collections.iter()
@@ -148,9 +154,12 @@ impl Snapshot {
     }
 
     /// Whether something is kept from a caller because by its name it is of another tenant than the
-    /// caller's, or shared by tenants of whom the caller may hear nothing. Of a topic that it shares it
-    /// may be shown its own tenant's records, see [`Snapshot::only_of`]. From who belongs to a tenant that
-    /// is not kept all that is anybody's is kept.
+    /// caller's, or shared by tenants of whom the caller may hear nothing, or one of those topics in which
+    /// a part of the process keeps what is all tenants' ([`Access::close_to_members`]). Of a topic that it
+    /// shares it may be shown its own tenant's records, see [`Snapshot::only_of`]. From who belongs to a
+    /// tenant that is not kept all that is anybody's is kept.
+    ///
+    /// [`Access::close_to_members`]: crate::Access::close_to_members
     pub fn is_foreign(
         &self,
         caller: &Principal,
@@ -162,6 +171,7 @@ impl Snapshot {
             return false;
         };
         let owner = match resource_type {
+            ResourceType::Topic if self.tenants.closed.contains(name) => return true,
             ResourceType::Topic => match self.owner_of_topic(name) {
                 None => return false,
                 Some(OfTopic::Tenant(owner)) => Some(owner),
@@ -213,12 +223,24 @@ impl Snapshot {
         resource_type: ResourceType,
         name: &str,
     ) -> bool {
-        if policy.super_users.contains(asking.principal) {
-            return true;
-        }
+        let is_super = policy.super_users.contains(asking.principal);
+        let is_foreign = || self.is_foreign(asking.principal, operation, resource_type, name);
+        (is_super || !is_foreign()) && self.permits(policy, asking, operation, resource_type, name)
+    }
+
+    /// As [`Snapshot::may`], whosever the resource is: for who gives something else by a right to it, and
+    /// asks whose that is.
+    pub fn permits(
+        &self,
+        policy: &Policy,
+        asking: Asking<'_>,
+        operation: Operation,
+        resource_type: ResourceType,
+        name: &str,
+    ) -> bool {
         let Asking { principal, host } = asking;
-        if self.is_foreign(principal, operation, resource_type, name) {
-            return false;
+        if policy.super_users.contains(principal) {
+            return true;
         }
         let denies = |on: Operation| on == operation || on == Operation::All;
         let allows = |on: Operation| denies(on) || operation.implied_by().contains(&on);

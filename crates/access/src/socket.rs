@@ -10,19 +10,19 @@ use std::future::Future;
 use std::io::{self, BufRead, IoSlice, Read, Write};
 use std::os::fd::BorrowedFd;
 use std::pin::pin;
-use std::sync::Arc;
 use std::task::Poll;
 
+use base::{Clock, SystemClock};
 use bytes::{BufMut, BytesMut};
 use rustix::net::SendFlags;
-use rustls::{ServerConfig, ServerConnection};
+use rustls::ServerConnection;
 use tokio::io::{AsyncReadExt, Interest};
 use tokio::net::TcpStream;
 use tokio::task::unconstrained;
 
 use crate::Principal;
 use crate::limits::HANDSHAKE_WAIT;
-use crate::tls::{PrincipalName, subject_principal};
+use crate::tls::{PrincipalName, Tls, subject_principal};
 
 /// A connection of a client.
 pub enum Socket {
@@ -52,15 +52,17 @@ impl Socket {
     ///
     /// # Errors
     /// Whatever the client did wrong, or that it took too long.
-    pub async fn accept_tls(tcp: TcpStream, config: Arc<ServerConfig>) -> io::Result<Self> {
+    pub async fn accept_tls(tcp: TcpStream, tls: &Tls) -> io::Result<Self> {
+        let session = ServerConnection::new(tls.server_config()).map_err(io::Error::other)?;
         let mut socket = TlsSocket {
             tcp,
-            tls: ServerConnection::new(config).map_err(io::Error::other)?,
+            tls: session,
             is_ended: false,
         };
         tokio::time::timeout(HANDSHAKE_WAIT, socket.handshake())
             .await
             .map_err(|_| io::Error::from(io::ErrorKind::TimedOut))??;
+        tls.check_resumed(&socket.tls, SystemClock.now())?;
         Ok(Socket::Tls(Box::new(socket)))
     }
 

@@ -12,6 +12,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::str::FromStr;
+use std::sync::Arc;
 
 use base::TenantId;
 use serde::{Deserialize, Deserializer, Serialize};
@@ -325,6 +326,8 @@ pub(crate) struct TenantIndex {
     pub(crate) removed: RemovedTenants,
     /// Every collection that any tenant was ever to be in.
     pub(crate) collections: BTreeSet<Collection>,
+    /// Topics in which parts of the process keep what is all tenants'.
+    pub(crate) closed: Arc<BTreeSet<String>>,
 }
 
 /// Removed tenants with their members.
@@ -347,6 +350,7 @@ impl TenantIndex {
             of_member,
             removed,
             collections,
+            closed: Arc::default(),
         }
     }
 

@@ -339,4 +339,35 @@ mod tests {
             assert_eq!(only(who, topic), None, "{who} {topic}");
         }
     }
+
+    #[test]
+    fn a_topic_of_all_tenants_is_no_members_though_a_right_to_it_may_give_something_else() {
+        let dir = tempfile::tempdir().unwrap();
+        let access = Access::open(dir.path()).unwrap();
+        access.close_to_members(["_schemas".to_owned()]);
+        let diku = "diku".parse().unwrap();
+        // It stays so whatever changes.
+        access.set_tenant(&diku, &TenantChange::default()).unwrap();
+        let policy = Policy {
+            allow_if_no_acl: true,
+            super_users: vec![Principal::user("diku/root")],
+        };
+        let snapshot = access.snapshot();
+        for (who, topic, expected) in [
+            ("diku/ann", "_schemas", false),
+            ("diku/ann", "_schemas2", true),
+            ("gone/ann", "_schemas", false),
+            ("diku/root", "_schemas", true),
+            ("service", "_schemas", true),
+        ] {
+            let asking = Asking {
+                principal: &Principal::user(who),
+                host: "10.0.0.1",
+            };
+            let (read, kind) = (Operation::Read, ResourceType::Topic);
+            let may = snapshot.may(&policy, asking, read, kind, topic);
+            assert_eq!(may, expected, "{who} {topic}");
+            assert!(snapshot.permits(&policy, asking, read, kind, topic));
+        }
+    }
 }

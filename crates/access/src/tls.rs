@@ -3,15 +3,18 @@
 //! The files are PEM. [`Tls::reload`] reads them again, for connections that come after; files
 //! that cannot be used leave the old ones in place.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use base::UnixMillis;
 use parking_lot::RwLock;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer};
+use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
-use rustls::{RootCertStore, ServerConfig};
+use rustls::{HandshakeKind, RootCertStore, ServerConfig, ServerConnection};
 use serde::{Deserialize, Serialize};
 
 use crate::limits::TLS_FILE_BYTES_MAX;
@@ -65,9 +68,10 @@ pub struct Tls {
     now: RwLock<Shown>,
 }
 
-/// What is shown to new connections.
+/// What is shown to new connections, and who is believed.
 struct Shown {
     server: Arc<ServerConfig>,
+    verifier: Arc<dyn ClientCertVerifier>,
     own: CertificateFacts,
     own_name: Option<Principal>,
 }
@@ -125,6 +129,26 @@ impl Tls {
     /// What a new connection is to use.
     pub fn server_config(&self) -> Arc<ServerConfig> {
         Arc::clone(&self.now.read().server)
+    }
+
+    /// Refuses who goes on with a TLS session of before by a certificate that is not good any more: rustls
+    /// looks at it when a session begins, and gives tickets for more of them each time.
+    ///
+    /// # Errors
+    /// What is wrong with the certificate.
+    pub fn check_resumed(&self, session: &ServerConnection, now: UnixMillis) -> io::Result<()> {
+        if session.handshake_kind() != Some(HandshakeKind::Resumed) {
+            return Ok(());
+        }
+        let Some((own, above)) = session.peer_certificates().and_then(<[_]>::split_first) else {
+            return Ok(());
+        };
+        let verifier = Arc::clone(&self.now.read().verifier);
+        let since = Duration::from_millis(u64::try_from(now.0).unwrap_or(0));
+        let verified = verifier.verify_client_cert(own, above, UnixTime::since_unix_epoch(since));
+        verified
+            .map(drop)
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))
     }
 
     /// The listener's own certificate, as it was last read.
@@ -201,13 +225,14 @@ fn shown(config: &TlsConfig, protocols: &[&str]) -> Result<Shown, AccessError> {
     let mut made = ServerConfig::builder_with_provider(provider)
         .with_safe_default_protocol_versions()
         .map_err(|error| key_refused(error.to_string()))?
-        .with_client_cert_verifier(verifier)
+        .with_client_cert_verifier(Arc::clone(&verifier))
         .with_single_cert(chain, key)
         .map_err(|error| key_refused(error.to_string()))?;
     let names = protocols.iter().map(|name| name.as_bytes().to_vec());
     made.alpn_protocols = names.collect();
     Ok(Shown {
         server: Arc::new(made),
+        verifier,
         own,
         own_name,
     })
@@ -254,6 +279,9 @@ fn refusal(key: &'static str, path: &Path, reason: String) -> AccessError {
 
 #[cfg(test)]
 mod tests {
+    use base::{Clock, SystemClock};
+    use rustls::{ClientConfig, ClientConnection};
+
     use super::*;
 
     #[test]
@@ -289,5 +317,95 @@ mod tests {
                 "{said}"
             );
         }
+    }
+
+    #[test]
+    fn a_session_is_not_gone_on_with_beyond_the_end_of_its_certificate() {
+        let dir = tempfile::tempdir().unwrap();
+        make_certificates(dir.path());
+        let config = TlsConfig {
+            certificate: Some(dir.path().join("server.pem")),
+            key: Some(dir.path().join("server.key")),
+            client_ca: Some(dir.path().join("ca.pem")),
+            client_auth: ClientAuth::Required,
+            principal: PrincipalName::CommonName,
+        };
+        let tls = Tls::open(config, &[]).unwrap();
+        let client = client(dir.path());
+        let now = SystemClock.now();
+        let later = now + Duration::from_secs(3 * 24 * 3_600);
+        let first = shake_hands(&tls, &client);
+        assert_eq!(first.handshake_kind(), Some(HandshakeKind::Full));
+        // It was looked at just now.
+        tls.check_resumed(&first, later).unwrap();
+        let again = shake_hands(&tls, &client);
+        assert_eq!(again.handshake_kind(), Some(HandshakeKind::Resumed));
+        let known = tls.principal_of(again.peer_certificates()).unwrap();
+        assert_eq!(known.name(), "agent-1");
+        tls.check_resumed(&again, now).unwrap();
+        let refused = tls.check_resumed(&again, later).unwrap_err();
+        assert!(refused.to_string().contains("expired"), "{refused}");
+    }
+
+    /// An authority, and two whose certificates are good for two days: `localhost` and `agent-1`.
+    fn make_certificates(dir: &Path) {
+        let openssl = |line: &str| {
+            let mut command = std::process::Command::new("openssl");
+            let out = command.current_dir(dir).args(line.split(' ')).output();
+            let out = out.expect("openssl is installed");
+            assert!(out.status.success(), "openssl {line}: {out:?}");
+        };
+        let new = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
+        openssl(&format!(
+            "req -x509 {new} -keyout ca.key -out ca.pem -days 2 -subj /CN=ca"
+        ));
+        std::fs::write(dir.join("san"), "subjectAltName=DNS:localhost").unwrap();
+        for (name, subject) in [("server", "localhost"), ("client", "agent-1")] {
+            openssl(&format!(
+                "req {new} -keyout {name}.key -out {name}.csr -subj /CN={subject}"
+            ));
+            openssl(&format!(
+                "x509 -req -in {name}.csr -CA ca.pem -CAkey ca.key -CAcreateserial -days 2 \
+                 -extfile san -out {name}.pem"
+            ));
+        }
+    }
+
+    /// A client that has a certificate and remembers its sessions.
+    fn client(dir: &Path) -> Arc<ClientConfig> {
+        let certificate = |name: &str| CertificateDer::from_pem_file(dir.join(name)).unwrap();
+        let mut roots = RootCertStore::empty();
+        roots.add(certificate("ca.pem")).unwrap();
+        let provider = Arc::new(rustls::crypto::ring::default_provider());
+        let key = PrivateKeyDer::from_pem_file(dir.join("client.key")).unwrap();
+        let config = ClientConfig::builder_with_provider(provider)
+            .with_safe_default_protocol_versions()
+            .unwrap()
+            .with_root_certificates(roots)
+            .with_client_auth_cert(vec![certificate("client.pem")], key)
+            .unwrap();
+        Arc::new(config)
+    }
+
+    /// A connection through which both have said what they have to say.
+    fn shake_hands(tls: &Tls, client: &Arc<ClientConfig>) -> ServerConnection {
+        let name = "localhost".try_into().unwrap();
+        let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
+        let mut server = ServerConnection::new(tls.server_config()).unwrap();
+        while client.wants_write() || server.wants_write() {
+            let (mut there, mut back) = (Vec::new(), Vec::new());
+            client.write_tls(&mut there).unwrap();
+            if !there.is_empty() {
+                server.read_tls(&mut there.as_slice()).unwrap();
+                server.process_new_packets().unwrap();
+            }
+            server.write_tls(&mut back).unwrap();
+            if !back.is_empty() {
+                client.read_tls(&mut back.as_slice()).unwrap();
+                client.process_new_packets().unwrap();
+            }
+        }
+        assert!(!server.is_handshaking());
+        server
     }
 }

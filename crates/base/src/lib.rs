@@ -6,6 +6,7 @@
 mod clock;
 mod exposition;
 mod histogram;
+mod lines;
 mod nesting;
 mod output;
 mod report;
@@ -17,6 +18,7 @@ mod units;
 pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
 pub use exposition::{Exposition, Family, MetricKind};
 pub use histogram::{Histogram, HistogramReading};
+pub use lines::LinesPerMinute;
 pub use nesting::nests_too_deep;
 pub use output::still_read;
 pub use report::report;

@@ -1,5 +1,6 @@
 //! What an operator can set, under `mqtt.` in the configuration.
 
+use std::path::PathBuf;
 use std::time::Duration;
 
 use access::TlsConfig;
@@ -79,6 +80,8 @@ pub struct MqttConfig {
     pub tenants: TenantsConfig,
     /// Connections to other brokers.
     pub bridges: Vec<BridgeConfig>,
+    /// Folders whose files bridges may name that are added at run time: passwords, certificates, keys.
+    pub bridge_files: Vec<PathBuf>,
 }
 
 /// The level at which a stored message counts as stored.
@@ -226,6 +229,7 @@ impl Default for MqttConfig {
             rates: RatesConfig::default(),
             tenants: TenantsConfig::default(),
             bridges: Vec::new(),
+            bridge_files: Vec::new(),
         }
     }
 }

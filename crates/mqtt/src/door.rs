@@ -5,12 +5,13 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use access::Tls;
+use base::{Clock, SystemClock};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsAcceptor;
 
 use crate::gate::Origin;
 use crate::limits::WEBSOCKET_FRAME_SLACK_BYTES;
-use crate::websocket;
+use crate::websocket::{self, Pages};
 use crate::wire::{ReadHalf, WriteHalf, of_stream, of_tcp};
 
 /// What a listener's clients speak below MQTT: TCP alone by default.
@@ -18,9 +19,8 @@ use crate::wire::{ReadHalf, WriteHalf, of_stream, of_tcp};
 pub struct Door {
     /// TLS, when the listener speaks it.
     pub tls: Option<Arc<Tls>>,
-    /// WebSocket, when the listener speaks it: the pages of other servers that may connect, `*` for
-    /// all.
-    pub websocket: Option<Arc<[String]>>,
+    /// WebSocket, when the listener speaks it, with the pages that may connect.
+    pub websocket: Option<Pages>,
 }
 
 /// A client that has come through.
@@ -48,23 +48,22 @@ impl Door {
         if let Err(error) = tcp.set_nodelay(true) {
             tracing::debug!(%error, "cannot set TCP_NODELAY");
         }
-        let origins = self.websocket.as_deref();
         let frame_bytes_max = packet_bytes_max.saturating_add(WEBSOCKET_FRAME_SLACK_BYTES);
-        let halves = match (&self.tls, origins) {
-            (Some(tls), origins) => {
+        let halves = match (&self.tls, &self.websocket) {
+            (Some(tls), pages) => {
                 let stream = TlsAcceptor::from(tls.server_config()).accept(tcp).await?;
-                let shown = tls.principal_of(stream.get_ref().1.peer_certificates());
+                let (_, session) = stream.get_ref();
+                tls.check_resumed(session, SystemClock.now())?;
+                let shown = tls.principal_of(session.peer_certificates());
                 origin.certificate = shown.map(|principal| principal.name().to_owned());
-                match origins {
+                match pages {
                     None => of_stream(stream),
-                    Some(origins) => {
-                        of_stream(websocket::accept(stream, origins, frame_bytes_max).await?)
+                    Some(pages) => {
+                        of_stream(websocket::accept(stream, pages, frame_bytes_max).await?)
                     }
                 }
             }
-            (None, Some(origins)) => {
-                of_stream(websocket::accept(tcp, origins, frame_bytes_max).await?)
-            }
+            (None, Some(pages)) => of_stream(websocket::accept(tcp, pages, frame_bytes_max).await?),
             (None, None) => of_tcp(tcp),
         };
         Ok(Arrival { halves, origin })

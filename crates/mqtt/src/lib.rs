@@ -70,3 +70,4 @@ pub use scram::{PassOf, scram};
 pub use server::{Server, SubscriptionId};
 pub use stats::{ClientStats, ServerStats};
 pub use topic::{TopicError, TopicFilter, TopicName};
+pub use websocket::Pages;

@@ -3,16 +3,21 @@
 //! A client asks for the sub-protocol `mqtt` (old ones for `mqttv3.1`). Packets and frames have
 //! nothing to do with each other, so a frame is only bytes here. A browser says which page wants the
 //! connection (`Origin`): it must be of this server or one that the configuration names, else any
-//! page that somebody opens could speak to the MQTT server of their machine.
+//! page that somebody opens could speak to the MQTT server of their machine. Where nobody is asked who
+//! they are, a page of this server is one that reached it by its address: any site may have its own
+//! name lead here (DNS rebinding).
 
 use std::io;
+use std::net::IpAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use bytes::{Buf, Bytes};
 use futures_util::{Sink, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
+use tokio_tungstenite::tungstenite::http::uri::Authority;
 use tokio_tungstenite::tungstenite::http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -20,14 +25,22 @@ use tokio_tungstenite::{WebSocketStream, accept_hdr_async_with_config};
 
 use crate::limits::{WEBSOCKET_BUFFER_BYTES, WEBSOCKET_WRITE_BYTES};
 
-/// Does the WebSocket handshake on an accepted connection. `origins`: pages of other servers that
-/// may connect, `*` for all; `frame_bytes_max`: the largest frame taken.
+/// Whose pages may connect.
+#[derive(Clone, Debug, Default)]
+pub struct Pages {
+    /// Origins of pages of other servers, `*` for all.
+    pub origins: Arc<[String]>,
+    /// Whether pages of this server may have reached it by whatever name leads here.
+    pub by_any_name: bool,
+}
+
+/// Does the WebSocket handshake on an accepted connection; `frame_bytes_max`: the largest frame taken.
 ///
 /// # Errors
 /// What the client did wrong; it was told by HTTP.
 pub(crate) async fn accept<S>(
     stream: S,
-    origins: &[String],
+    pages: &Pages,
     frame_bytes_max: usize,
 ) -> io::Result<WebSocket<S>>
 where
@@ -36,7 +49,7 @@ where
     // The error's size is the library's choice.
     #[allow(clippy::result_large_err)]
     let judge = |request: &Request, mut response: Response| {
-        let protocol = judge(request.headers(), origins).map_err(|(status, reason)| {
+        let protocol = judge(request.headers(), pages).map_err(|(status, reason)| {
             let mut refusal = ErrorResponse::new(Some(reason.to_owned()));
             *refusal.status_mut() = status;
             refusal
@@ -64,12 +77,9 @@ where
 }
 
 /// The sub-protocol to speak, or the status and words to refuse with.
-fn judge(
-    headers: &HeaderMap,
-    origins: &[String],
-) -> Result<&'static str, (StatusCode, &'static str)> {
+fn judge(headers: &HeaderMap, pages: &Pages) -> Result<&'static str, (StatusCode, &'static str)> {
     if let Some(origin) = headers.get(header::ORIGIN)
-        && !is_welcome(origin, headers.get(header::HOST), origins)
+        && !is_welcome(origin, headers.get(header::HOST), pages)
     {
         let reason = "pages of this origin may not connect: name it in mqtt.websocket.origins\n";
         return Err((StatusCode::FORBIDDEN, reason));
@@ -89,18 +99,29 @@ fn judge(
         ))
 }
 
-fn is_welcome(origin: &HeaderValue, host: Option<&HeaderValue>, origins: &[String]) -> bool {
+fn is_welcome(origin: &HeaderValue, host: Option<&HeaderValue>, pages: &Pages) -> bool {
     let Ok(origin) = origin.to_str() else {
         return false;
     };
     let named = |known: &String| known == "*" || known.eq_ignore_ascii_case(origin);
-    if origins.iter().any(named) {
+    if pages.origins.iter().any(named) {
         return true;
     }
     let from = origin.split_once("://").map(|(_, authority)| authority);
     let own = host.and_then(|host| host.to_str().ok());
-    from.zip(own)
-        .is_some_and(|(from, own)| from.eq_ignore_ascii_case(own))
+    from.zip(own).is_some_and(|(from, own)| {
+        from.eq_ignore_ascii_case(own) && (pages.by_any_name || is_address(own))
+    })
+}
+
+/// Whether a host is an address, or the one name that always means this machine.
+fn is_address(host: &str) -> bool {
+    let authority = host.parse::<Authority>();
+    authority.is_ok_and(|authority| {
+        let name = authority.host();
+        let bare = name.trim_start_matches('[').trim_end_matches(']');
+        bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
+    })
 }
 
 /// A WebSocket as a stream of bytes.
@@ -199,9 +220,13 @@ pub(crate) mod tests {
 
     #[test]
     pub(crate) fn a_client_speaks_mqtt_and_a_page_is_of_this_server_or_named() {
-        let named = ["https://ui.example".to_owned()];
-        let every = ["*".to_owned()];
-        let none: &[String] = &[];
+        let pages = |origins: &[&str], by_any_name| Pages {
+            origins: origins.iter().map(|origin| (*origin).to_owned()).collect(),
+            by_any_name,
+        };
+        let (named, every) = (&pages(&["https://ui.example"], true), &pages(&["*"], true));
+        let (none, by_address) = (&pages(&[], true), &pages(&[], false));
+        let named_by_address = &pages(&["https://ui.example"], false);
         let (host, protocol) = (("host", "here:9001"), ("sec-websocket-protocol", "mqtt"));
         let origin = |text| ("origin", text);
         let cases = [
@@ -231,26 +256,60 @@ pub(crate) mod tests {
                 none,
                 Err(403),
             ),
-            (vec![host, protocol, origin("null")], &named, Err(403)),
+            (vec![host, protocol, origin("null")], named, Err(403)),
             (
                 vec![host, protocol, origin("https://ui.example")],
-                &named,
+                named,
                 Ok("mqtt"),
             ),
             (
                 vec![host, protocol, origin("http://ui.example")],
-                &named,
+                named,
                 Err(403),
             ),
             (
                 vec![host, protocol, origin("http://any.example")],
-                &every,
+                every,
+                Ok("mqtt"),
+            ),
+            (
+                vec![host, protocol, origin("http://here:9001")],
+                by_address,
+                Err(403),
+            ),
+            (vec![host, protocol], by_address, Ok("mqtt")),
+            (
+                vec![
+                    ("host", "127.0.0.1:9001"),
+                    protocol,
+                    origin("http://127.0.0.1:9001"),
+                ],
+                by_address,
+                Ok("mqtt"),
+            ),
+            (
+                vec![
+                    ("host", "[::1]:9001"),
+                    protocol,
+                    origin("http://[::1]:9001"),
+                ],
+                by_address,
+                Ok("mqtt"),
+            ),
+            (
+                vec![("host", "localhost"), protocol, origin("http://localhost")],
+                by_address,
+                Ok("mqtt"),
+            ),
+            (
+                vec![host, protocol, origin("https://ui.example")],
+                named_by_address,
                 Ok("mqtt"),
             ),
         ];
-        for (shown, origins, expected) in cases {
-            let got = judge(&headers(&shown), origins).map_err(|(status, _)| status.as_u16());
-            assert_eq!(got, expected, "{shown:?} with {origins:?}");
+        for (shown, pages, expected) in cases {
+            let got = judge(&headers(&shown), pages).map_err(|(status, _)| status.as_u16());
+            assert_eq!(got, expected, "{shown:?} with {pages:?}");
         }
     }
 
@@ -265,8 +324,9 @@ pub(crate) mod tests {
         request
             .headers_mut()
             .insert("sec-websocket-protocol", protocol);
+        let pages = Pages::default();
         let (server, client) = tokio::join!(
-            accept(near, &[], FRAME_BYTES_MAX),
+            accept(near, &pages, FRAME_BYTES_MAX),
             client_async(request, far)
         );
         let (client, response) = client.unwrap();
@@ -325,8 +385,9 @@ pub(crate) mod tests {
     pub(crate) async fn who_speaks_no_mqtt_is_told_by_http() {
         let (near, far) = tokio::io::duplex(1 << 16);
         let request = "ws://here/".into_client_request().unwrap();
+        let pages = Pages::default();
         let (server, client) = tokio::join!(
-            accept(near, &[], FRAME_BYTES_MAX),
+            accept(near, &pages, FRAME_BYTES_MAX),
             client_async(request, far)
         );
         assert!(server.is_err());

@@ -5,18 +5,19 @@
 
 use std::sync::Arc;
 
-use axum::Router;
+use ::access::{Granted, Role};
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::{StatusCode, header};
 use axum::response::{IntoResponse, Response};
 use axum::routing::{get, post};
+use axum::{Extension, Router};
 use http_body_util::BodyExt;
 use serde::Deserialize;
 use streams::backup::{
     BackupBlock, BackupError, BackupReader, TopicBackup, TopicRestore, failed_block,
 };
-use streams::{EventStore, TopicInfo, TopicName};
+use streams::{Caller, EventStore, TopicInfo, TopicName, as_caller};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::Semaphore;
 
@@ -32,8 +33,8 @@ struct Backups {
 
 /// The routes of backups over `store`.
 ///
-/// - `GET /api/v1/topics/{name}/backup?groups=true`: the file; a backup that ends without its last
-///   block was broken off
+/// - `GET /api/v1/topics/{name}/backup?groups=true`: the file, for administrators and for those who may
+///   read the topic; a backup that ends without its last block was broken off
 /// - `POST /api/v1/topics/{name}/restore` with the file as body: 201 and the topic's object; 409
 ///   when the topic is there, 422 when the file is not whole. The topic cannot be seen before.
 pub fn routes(store: Arc<dyn EventStore>) -> Router {
@@ -56,11 +57,19 @@ struct Wanted {
 
 async fn back_up(
     State(backups): State<Arc<Backups>>,
+    known: (Option<Extension<Arc<Granted>>>, Option<Extension<Caller>>),
     Segments(name): Segments<String>,
     Parameters(wanted): Parameters<Wanted>,
 ) -> Result<Response, RestError> {
     let name = answer::topic_name(&name)?;
-    let taking = backups.store.back_up(&name, wanted.groups).await?;
+    let mut store = Arc::clone(&backups.store);
+    // It has all that was ever written: who may look at topics need not be one who may read them.
+    if let (Some(Extension(granted)), Some(Extension(caller))) = known
+        && !granted.roles.may_everywhere(Role::Administrator)
+    {
+        store = as_caller(store, caller);
+    }
+    let taking = store.back_up(&name, wanted.groups).await?;
     let body = answer::piped(BACKUP_PIPE_BYTES, |out| send(taking, out, name));
     let content_type = (header::CONTENT_TYPE, "application/octet-stream");
     Ok(([content_type], body).into_response())

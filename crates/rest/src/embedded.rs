@@ -3,7 +3,8 @@
 //!
 //! A schema is looked up once and then kept, by its id in the registry and by its text here, so that
 //! producing with either costs no lookup. Who may register a schema by producing is who may write to
-//! the topic that holds the schemas.
+//! the topic that holds the schemas. Whoever belongs to a tenant neither registers nor uses schemas of
+//! another one's subjects, nor is shown records by them.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -17,7 +18,7 @@ use streams::{Caller, ConsumedRecord, StreamsError, TopicName};
 use crate::error::RestError;
 use crate::limits::{ANSWER_SCHEMAS_MAX, TEXTS_KEPT_BYTES_MAX, TEXTS_KEPT_MAX};
 use crate::schemas::format::{ParsedSchema, SchemaFault, SchemaType, Work};
-use crate::schemas::{SchemaError, SchemaRegistry};
+use crate::schemas::{SchemaError, SchemaRegistry, Sight};
 
 /// A schema that keys or values are written with.
 #[derive(Clone)]
@@ -126,22 +127,30 @@ impl Embedding {
     }
 
     /// The writer of a schema that is there.
-    pub async fn by_id(&self, id: i32, kind: Option<SchemaType>) -> Result<Writer, NoWriter> {
-        let schema = self.registry()?.by_id(id).await;
+    pub async fn by_id(
+        &self,
+        caller: Option<&Caller>,
+        id: i32,
+        kind: Option<SchemaType>,
+    ) -> Result<Writer, NoWriter> {
+        let sight = Sight::of(caller, Operation::Read);
+        let schema = self.registry()?.by_id(&sight, id).await;
         of_type(id, schema.map_err(NoWriter::from)?, kind)
     }
 
     /// The writer of a version of a subject; without a number of its last one.
     pub async fn by_version(
         &self,
+        caller: Option<&Caller>,
         subject: &str,
         version: Option<i32>,
         kind: Option<SchemaType>,
     ) -> Result<Writer, NoWriter> {
         let registry = self.registry()?;
+        let sight = Sight::of(caller, Operation::Read);
         let found = match version {
-            Some(version) => registry.version(subject, version).await,
-            None => registry.latest(subject).await,
+            Some(version) => registry.version(&sight, subject, version).await,
+            None => registry.latest(&sight, subject).await,
         };
         let (id, schema) = found.map_err(NoWriter::from)?;
         of_type(id, schema, kind)
@@ -158,8 +167,9 @@ impl Embedding {
         let registry = self.registry()?;
         if let Some(caller) = caller {
             let topic = registry.topic().wire_name();
-            caller.check(Operation::Write, ResourceType::Topic, topic)?;
+            caller.check_right(Operation::Write, ResourceType::Topic, topic)?;
         }
+        let sight = Sight::of(caller, Operation::Write);
         let key = TextKey {
             subject: subject.to_owned(),
             kind,
@@ -168,24 +178,27 @@ impl Embedding {
         let known = self.texts.lock().get(&key);
         if let Some((writer, registered)) = known
             // It may have been deleted since, by whichever process.
-            && registry.version_of(subject, writer.id).is_some_and(|(_, text)| text == registered)
+            && registry
+                .version_of(&sight, subject, writer.id)
+                .is_some_and(|(_, text)| text == registered)
         {
             return Ok(writer);
         }
         let (id, schema) = registry
-            .register(subject, kind, text)
+            .register(&sight, subject, kind, text)
             .await
             .map_err(NoWriter::from)?;
         let writer = Writer { id, schema };
-        if let Some((_, registered)) = registry.version_of(subject, id) {
+        if let Some((_, registered)) = registry.version_of(&sight, subject, id) {
             self.texts.lock().keep(key, (writer.clone(), registered));
         }
         Ok(writer)
     }
 
     /// The last version of a subject that has a schema, where there is one.
-    pub fn version_of(&self, subject: &str, id: i32) -> Option<i32> {
-        let (version, _) = self.registry.as_deref()?.version_of(subject, id)?;
+    pub fn version_of(&self, caller: Option<&Caller>, subject: &str, id: i32) -> Option<i32> {
+        let sight = Sight::of(caller, Operation::Read);
+        let (version, _) = self.registry.as_deref()?.version_of(&sight, subject, id)?;
         Some(version)
     }
 
@@ -209,13 +222,14 @@ impl Embedding {
         name.ok_or(NoWriter::Nameless)
     }
 
-    /// The readers of keys and values that begin with a schema's id.
-    pub async fn readers(&self, records: &[ConsumedRecord]) -> Readers {
+    /// The readers of keys and values that begin with a schema's id, by which the caller is shown them.
+    pub async fn readers(&self, caller: Option<&Caller>, records: &[ConsumedRecord]) -> Readers {
         let mut readers = Readers::default();
         let Some(registry) = &self.registry else {
             return readers;
         };
-        for (id, found) in registry.by_ids(ids(records)).await {
+        let sight = Sight::of(caller, Operation::Read);
+        for (id, found) in registry.by_ids(&sight, ids(records)).await {
             readers
                 .0
                 .insert(id, found.map_err(|error| error.to_string()));
@@ -298,7 +312,7 @@ impl Given<'_> {
             let id: i32 = id.get().parse().map_err(|_| {
                 RestError::InvalidEntity("the id of a schema is a whole number".to_owned())
             })?;
-            return Ok(Some(embedding.by_id(id, Some(kind)).await?));
+            return Ok(Some(embedding.by_id(caller, id, Some(kind)).await?));
         }
         let Some(text) = self.text else {
             return Ok(None);

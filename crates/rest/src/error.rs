@@ -260,7 +260,7 @@ impl RestError {
             RestError::Access(_) | RestError::NotPurged(_) => 500,
             RestError::TooManyPartitionReads(_) => 50301,
             RestError::TooManyLogins | RestError::UsersAway(_) => 503,
-            RestError::Unauthenticated(_) => 40101,
+            RestError::Unauthenticated(_) => UNAUTHENTICATED,
             RestError::MethodNotAllowed => 405,
             RestError::Store(error) => store_code(error),
         }
@@ -411,6 +411,10 @@ fn retriable(error: &StreamsError) -> bool {
 
 /// The caller may not do this.
 pub(crate) const NOT_ALLOWED: u32 = 40301;
+/// The code for who has not said who they are.
+pub(crate) const UNAUTHENTICATED: u32 = 40101;
+/// Why a stream ends whose caller would not be let in any more.
+pub(crate) const LOGGED_OUT: &str = "what let you in has expired, or was taken back: log in again";
 /// A tenant keeps as much as it may.
 const TENANT_FULL: u32 = 50701;
 /// A Kafka error that a retry will not mend (kafka-rest's per-record code).

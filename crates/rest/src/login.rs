@@ -15,7 +15,7 @@ use std::sync::Arc;
 pub use ::access::Peer;
 use ::access::{
     Access, Bearer, CLUSTER, Grant, Granted, Jwts, Operation, Passwords, Policy, Principal,
-    ResourceType, Role, RoleTable, Roles, Token,
+    ResourceType, Role, RoleTable, Roles, Shown as By, Token,
 };
 use axum::Router;
 use axum::extract::{FromRequestParts, Request, State};
@@ -23,7 +23,7 @@ use axum::http::request::Parts;
 use axum::http::{HeaderMap, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
-use base::Clock;
+use base::{Clock, UnixMillis};
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use streams::{Caller, as_caller};
@@ -96,7 +96,8 @@ impl Logins {
         headers: &HeaderMap,
         peer: Option<Peer>,
     ) -> Result<(Caller, Granted), RestError> {
-        let (bearer, host) = self.bearer(headers, peer).await?;
+        let (known, host) = self.known(headers, peer).await?;
+        let bearer = known.bearer;
         let (access, policy) = (Arc::clone(&self.access), Arc::clone(&self.policy));
         let caller = Caller::new(access, policy, bearer.principal.clone(), host.clone());
         let mut roles = Roles::default();
@@ -123,24 +124,24 @@ impl Logins {
     }
 
     async fn caller(&self, headers: &HeaderMap, peer: Option<Peer>) -> Result<Caller, RestError> {
-        let (bearer, host) = self.bearer(headers, peer).await?;
+        let (Known { bearer, by, until }, host) = self.known(headers, peer).await?;
         let (access, policy) = (Arc::clone(&self.access), Arc::clone(&self.policy));
-        Ok(Caller::new(access, policy, bearer.principal, host))
+        Ok(Caller::new(access, policy, bearer.principal, host).let_in_by(by, until))
     }
 
     /// Who calls, and from where.
-    async fn bearer(
+    async fn known(
         &self,
         headers: &HeaderMap,
         peer: Option<Peer>,
-    ) -> Result<(Bearer, String), RestError> {
+    ) -> Result<(Known, String), RestError> {
         let (ip, certificate) = match peer {
             // One host, whichever way its address is written.
             Some(peer) => (peer.ip.to_canonical(), peer.certificate),
             None => (IpAddr::V4(Ipv4Addr::LOCALHOST), None),
         };
-        let bearer = self.shown(headers, ip, certificate).await?;
-        Ok((bearer, ip.to_string()))
+        let known = self.shown(headers, ip, certificate).await?;
+        Ok((known, ip.to_string()))
     }
 
     async fn shown(
@@ -148,19 +149,17 @@ impl Logins {
         headers: &HeaderMap,
         ip: IpAddr,
         certificate: Option<Principal>,
-    ) -> Result<Bearer, RestError> {
+    ) -> Result<Known, RestError> {
         let refused = RestError::Unauthenticated;
         match (headers.get(header::AUTHORIZATION), certificate) {
             (Some(shown), _) => match shown_by(shown.as_bytes()) {
-                Some(Shown::Password(name, password)) => {
-                    self.user(ip, name, password).await.map(without_groups)
-                }
+                Some(Shown::Password(name, password)) => self.user(ip, name, password).await,
                 Some(Shown::Token(token)) => self.holder(token).await,
                 None => Err(refused(
                     "the Authorization header is neither one of HTTP Basic nor a Bearer token",
                 )),
             },
-            (None, Some(principal)) => Ok(without_groups(principal)),
+            (None, Some(principal)) => Ok(Known::of(principal, By::lasting(), None)),
             (None, None) => Err(refused(
                 "log in: send a user's name and password (HTTP Basic), or a token (Bearer)",
             )),
@@ -168,18 +167,28 @@ impl Logins {
     }
 
     /// Whom a token stands for.
-    async fn holder(&self, token: &str) -> Result<Bearer, RestError> {
+    async fn holder(&self, token: &str) -> Result<Known, RestError> {
         let now = self.clock.now();
         let refusal = if Token::looks_like(token) {
             let snapshot = self.access.snapshot();
             let found = snapshot.token_of(token);
-            match found.and_then(|token| token.principal(now)) {
-                Some(principal) => return Ok(without_groups(principal)),
+            let found = found.and_then(|token| {
+                let principal = token.principal(now)?;
+                Some(Known::of(principal, By::token(token), token.expires))
+            });
+            match found {
+                Some(known) => return Ok(known),
                 None => "the token is not known, or has expired",
             }
         } else if let Some(jwts) = &self.jwts {
             match jwts.check(now, token) {
-                Ok(bearer) => return Ok(bearer),
+                Ok((bearer, until)) => {
+                    return Ok(Known {
+                        bearer,
+                        by: By::lasting(),
+                        until: Some(until),
+                    });
+                }
                 Err(refusal) => refusal,
             }
         } else {
@@ -195,40 +204,48 @@ impl Logins {
         RestError::Unauthenticated(reason)
     }
 
-    async fn user(
-        &self,
-        ip: IpAddr,
-        name: String,
-        password: String,
-    ) -> Result<Principal, RestError> {
+    async fn user(&self, ip: IpAddr, name: String, password: String) -> Result<Known, RestError> {
         let now = self.clock.now();
+        let by_password = || By::password(&self.access.snapshot(), &name);
+        let by = by_password();
         if let Some(principal) = self.passwords.known(now, &name, &password) {
-            return Ok(principal);
+            return Ok(Known::of(principal, by, None));
         }
         let Some(turn) = self.turns.wait(ip).await else {
             metrics::counter!("thalweg_rest_logins_refused_total").increment(1);
             return Err(RestError::TooManyLogins);
         };
-        // Others with the same password may have waited for the same answer.
+        // Others may have changed the users meanwhile, or waited for the same answer.
+        let by = by_password();
         if let Some(principal) = self.passwords.known(now, &name, &password) {
-            return Ok(principal);
+            return Ok(Known::of(principal, by, None));
         }
         let passwords = Arc::clone(&self.passwords);
         let checked =
             tokio::task::spawn_blocking(move || passwords.check(now, &name, &password)).await;
         drop(turn);
         if let Ok(Some(principal)) = checked {
-            return Ok(principal);
+            return Ok(Known::of(principal, by, None));
         }
         Err(self.refuse("user or password is wrong").await)
     }
 }
 
-/// Somebody of whom no issuer tells groups.
-fn without_groups(principal: Principal) -> Bearer {
-    Bearer {
-        principal,
-        groups: Arc::default(),
+/// Who somebody is, by what they have shown, and until when that is good.
+struct Known {
+    bearer: Bearer,
+    by: By,
+    until: Option<UnixMillis>,
+}
+
+impl Known {
+    /// Somebody of whom no issuer tells groups.
+    fn of(principal: Principal, by: By, until: Option<UnixMillis>) -> Self {
+        let bearer = Bearer {
+            principal,
+            groups: Arc::default(),
+        };
+        Known { bearer, by, until }
     }
 }
 

@@ -17,6 +17,7 @@ use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
 use http_body_util::BodyExt;
 use streams::{EventStore, ProduceBatch, Record, Streams, StreamsConfig, StreamsError};
+use tokio::io::AsyncWriteExt;
 use tower::ServiceExt;
 
 use crate::{
@@ -716,4 +717,139 @@ async fn roles_are_granted_listed_and_taken_back() {
 fn sorted(text: &str) -> String {
     let value: serde_json::Value = serde_json::from_str(text).unwrap();
     value.to_string()
+}
+
+/// What comes of an answer until it holds `end`, or ends.
+async fn read_to(body: &mut Body, end: &str) -> String {
+    let mut text = String::new();
+    while !text.contains(end)
+        && let Some(frame) = body.frame().await
+    {
+        let frame = frame.unwrap();
+        text.push_str(std::str::from_utf8(frame.data_ref().unwrap()).unwrap());
+    }
+    text
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn streams_end_with_what_let_their_callers_in() {
+    let doors = Doors::open();
+    doors.allow("ann", Operation::All, ResourceType::Topic, "t");
+    let spec = streams::TopicSpec::of("t".parse().unwrap()).with_partitions(1);
+    doors.store.create_topic(spec).await.unwrap();
+    let produce = async |value: &str| {
+        let batch = ProduceBatch {
+            topic: "t".parse().unwrap(),
+            partition: 0,
+            records: vec![Record::of_value(value.as_bytes().to_vec())],
+            sequence: None,
+        };
+        doors.store.produce(batch).await.unwrap();
+    };
+    let path = format!(
+        "/v3/clusters/{}/topics/t/records",
+        doors.streams.cluster_id()
+    );
+    let by_token = || {
+        let (token, text) = Token::issue("ann", "", base::UnixMillis(0), None).unwrap();
+        let id = token.id.clone();
+        doors.access.add_token(token).unwrap();
+        (id, format!("Bearer {text}"))
+    };
+    let by_password = format!("Basic {}", STANDARD.encode("ann:annann"));
+    for way in ["token", "password"] {
+        let (id, by_token) = by_token();
+        let login = match way {
+            "token" => &by_token,
+            _ => &by_password,
+        };
+        let take_back = || match way {
+            "token" => doors.access.remove_token(&id).unwrap(),
+            _ => {
+                let credential = Credential::of_password(ScramHash::Sha256, "another", 4_096);
+                let change = UserChange::Set("ann".to_owned(), credential.unwrap());
+                doors.access.alter_users(&[change]).unwrap();
+            }
+        };
+        let open = async |request: axum::http::request::Builder, body: Body| {
+            let request = request.header(header::AUTHORIZATION, login);
+            let response = doors.proxy.clone().oneshot(request.body(body).unwrap());
+            let response = response.await.unwrap();
+            assert_eq!(response.status(), 200);
+            response.into_body()
+        };
+        let at = format!("{path}?from=latest");
+        let request = Request::get(at).header("accept", "text/event-stream");
+        let mut events = open(request, Body::empty()).await;
+        let request = Request::post(&path).header("content-type", "application/json");
+        let (mut records, body) = tokio::io::duplex(1 << 10);
+        let body = Body::from_stream(tokio_util::io::ReaderStream::new(body));
+        let mut receipts = open(request, body).await;
+        let one = |value: &str| format!(r#"{{"value":{{"type":"STRING","data":"{value}"}}}}"#);
+        records.write_all(one("before").as_bytes()).await.unwrap();
+        let told = read_to(&mut receipts, "offset").await;
+        assert!(told.contains("offset"), "{way}: {told}");
+        let told = read_to(&mut events, "before").await;
+        assert!(told.contains("before"), "{way}: {told}");
+
+        take_back();
+        records.write_all(one("after").as_bytes()).await.unwrap();
+        let told = read_to(&mut receipts, "never").await;
+        assert!(
+            told.contains("40101") && !told.contains("offset"),
+            "{way}: {told}"
+        );
+        produce("secret").await;
+        let told = read_to(&mut events, "never").await;
+        assert!(
+            told.contains("40101") && !told.contains("secret"),
+            "{way}: {told}"
+        );
+        assert!(!told.contains("after"), "{way}: {told}");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_topic_is_backed_up_by_who_may_read_it_and_by_administrators() {
+    let doors = Doors::open();
+    let spec = streams::TopicSpec::of("t".parse().unwrap()).with_partitions(1);
+    doors.store.create_topic(spec).await.unwrap();
+    let path = "/api/v1/topics/t/backup";
+    let ask = async |who: &str, path: &str| {
+        let text = STANDARD.encode(format!("{who}:{who}{who}"));
+        let request = Request::get(path).header(header::AUTHORIZATION, format!("Basic {text}"));
+        let request = request.body(Body::empty()).unwrap();
+        let answer = doors.management.clone().oneshot(request).await.unwrap();
+        answer.status().as_u16()
+    };
+    // As the command line needs it.
+    doors.allow(
+        "ann",
+        Operation::Describe,
+        ResourceType::Cluster,
+        access::CLUSTER,
+    );
+    assert_eq!(ask("ann", "/api/v1/topics/t").await, 200);
+    assert_eq!(ask("ann", path).await, 403);
+    doors.allow("ann", Operation::Read, ResourceType::Topic, "t");
+    doors.allow("ann", Operation::DescribeConfigs, ResourceType::Topic, "t");
+    assert_eq!(ask("ann", path).await, 200);
+    assert_eq!(ask("ann", "/api/v1/topics/u/backup").await, 403);
+    doors.allow(
+        "bob",
+        Operation::Alter,
+        ResourceType::Cluster,
+        access::CLUSTER,
+    );
+    for who in ["bob", "root"] {
+        assert_eq!(ask(who, path).await, 200, "{who}");
+    }
+    let viewer = access::Grant::everywhere(access::Role::Viewer);
+    doors
+        .access
+        .remove_acls(&[access::AclFilter::default()])
+        .unwrap();
+    doors.access.grant(Principal::user("ann"), viewer).unwrap();
+    assert_eq!(ask("ann", "/api/v1/topics/t").await, 200);
+    assert_eq!(ask("ann", path).await, 403);
 }

@@ -99,8 +99,10 @@ async fn records(
     let Ok(Ok(_place)) = place.await else {
         return Err(RestError::TooManyPartitionReads(LOOKS_MAX));
     };
-    let store = match caller.filter(|_| looks.follows_acls) {
-        Some(Extension(caller)) => as_caller(Arc::clone(&looks.store), caller),
+    let caller = caller.filter(|_| looks.follows_acls);
+    let caller = caller.map(|Extension(caller)| caller);
+    let store = match caller.clone() {
+        Some(caller) => as_caller(Arc::clone(&looks.store), caller),
         None => Arc::clone(&looks.store),
     };
     let info = store.topic(&answer::topic_name(&name)?).await?;
@@ -116,6 +118,7 @@ async fn records(
         store,
         shape: Shape {
             embedding: &looks.embedding,
+            caller: caller.as_ref(),
             format: asked.format,
             bytes_max: LOOK_SHOWN_BYTES / limit,
         },
@@ -184,6 +187,7 @@ struct Look<'l> {
 #[derive(Clone, Copy)]
 struct Shape<'l> {
     embedding: &'l Embedding,
+    caller: Option<&'l Caller>,
     format: Option<Format>,
     /// Of each key, value and header.
     bytes_max: usize,
@@ -329,7 +333,7 @@ impl Look<'_> {
 
 impl Shape<'_> {
     async fn show(self, records: &[ConsumedRecord], bytes: usize) -> Vec<Shown> {
-        let readers = Format::readers(self.format, self.embedding, records).await;
+        let readers = Format::readers(self.format, self.embedding, self.caller, records).await;
         let shown = || {
             let each = records.iter();
             each.map(|record| Shown::of(record, self, &readers))

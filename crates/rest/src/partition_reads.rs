@@ -84,7 +84,7 @@ pub(crate) async fn messages(
         ..Shape::USUAL
     };
     let media = format.read_type(ApiVersion::V1);
-    let readers = readers(&shared.embedding, &records, format).await;
+    let readers = readers(&shared, &records, format).await;
     // What does not fit into one answer is not answered: whoever reads on asks for it again.
     let (body, _) = encoded_beside(&records, format, shape, &readers).await;
     share.shrink(body.len());

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use access::{
     Access, Asking, CLUSTER, IMPORTS_TOPIC, OfTopic, Operation, Policy, Principal, ResourceType,
-    Snapshot,
+    Shown, Snapshot,
 };
 use async_trait::async_trait;
 use base::{TenantId, UnixMillis};
@@ -43,6 +43,13 @@ pub struct Caller {
     host: Arc<str>,
     is_service: bool,
     imports_for: Option<TenantId>,
+    let_in: Option<Arc<LetIn>>,
+}
+
+/// What somebody has shown to be let in, and until when that is good.
+struct LetIn {
+    by: Shown,
+    until: Option<UnixMillis>,
 }
 
 impl Caller {
@@ -60,7 +67,25 @@ impl Caller {
             host: host.into(),
             is_service: false,
             imports_for: None,
+            let_in: None,
         }
+    }
+
+    /// The same caller, who was let in by what is good until then, if it ends.
+    pub fn let_in_by(self, by: Shown, until: Option<UnixMillis>) -> Self {
+        Caller {
+            let_in: Some(Arc::new(LetIn { by, until })),
+            ..self
+        }
+    }
+
+    /// Whether what the caller has shown to be let in has ended, or was taken back: what goes on for
+    /// longer than a call asks for it at each step.
+    pub fn is_out(&self, now: UnixMillis) -> bool {
+        self.let_in.as_deref().is_some_and(|LetIn { by, until }| {
+            until.is_some_and(|until| until <= now)
+                || !by.holds(&self.access.snapshot(), &self.principal)
+        })
     }
 
     /// The same caller, who may have this done for the imports of a tenant and for nothing else.
@@ -127,6 +152,29 @@ impl Caller {
         name: &str,
     ) -> Result<(), StreamsError> {
         match self.may(operation, kind, name) {
+            true => Ok(()),
+            false => Err(self.not_allowed(operation, kind, name)),
+        }
+    }
+
+    /// As [`Caller::check`], of a right by which something else is given than the resource: whose that is,
+    /// is asked by who gives it.
+    ///
+    /// # Errors
+    /// [`StreamsError::NotAllowed`].
+    pub fn check_right(
+        &self,
+        operation: Operation,
+        kind: ResourceType,
+        name: &str,
+    ) -> Result<(), StreamsError> {
+        let snapshot = self.access.snapshot();
+        let asking = self.asking();
+        let may = match self.is_service {
+            true => !snapshot.denies(asking, operation, kind, name),
+            false => snapshot.permits(&self.policy, asking, operation, kind, name),
+        };
+        match may {
             true => Ok(()),
             false => Err(self.not_allowed(operation, kind, name)),
         }

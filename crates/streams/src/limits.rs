@@ -226,3 +226,6 @@ pub const CENSUS_RUN_RECORDS_MAX: i64 = 500;
 
 /// Offsets whose records of one tenant are counted together at first, where runs would be too many.
 pub const CENSUS_BLOCK_OFFSETS: i64 = 4_096;
+
+/// Refusals of Kafka clients and their connections that are logged in a minute; all of them are counted.
+pub const REFUSALS_LOGGED_PER_MINUTE: usize = 60;

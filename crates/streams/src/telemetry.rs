@@ -8,8 +8,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
-use base::Histogram;
+use base::{Histogram, LinesPerMinute, UnixMillis};
 use parking_lot::Mutex;
+
+use crate::limits::REFUSALS_LOGGED_PER_MINUTE;
 
 /// A number that grows.
 #[derive(Debug, Default)]
@@ -41,6 +43,8 @@ pub(crate) struct Telemetry {
     /// Requests after which a client was held back for its quota.
     pub(crate) throttled: Counter,
     listeners: Mutex<Vec<Arc<ListenerFigures>>>,
+    /// Refusals of clients and their connections that are in the log.
+    logged: Mutex<LinesPerMinute>,
 }
 
 /// The requests of one API.
@@ -139,7 +143,14 @@ impl Telemetry {
             refused: Counter::default(),
             throttled: Counter::default(),
             listeners: Mutex::default(),
+            logged: Mutex::default(),
         }
+    }
+
+    /// Whether one more refusal of a client or its connection is logged.
+    pub(crate) fn logs_refusal(&self, now: UnixMillis) -> bool {
+        let mut logged = self.logged.lock();
+        logged.admits(now, REFUSALS_LOGGED_PER_MINUTE)
     }
 
     /// The counts of the listener of this name, new ones for a new name.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use access::{Access, Jwts, Tls};
 use axum::Router;
 use base::Clock;
-use mqtt::{Bridges, Door, Gate, Guard, MqttConfig, OpenGate, Server};
+use mqtt::{Bridges, Door, Gate, Guard, MqttConfig, OpenGate, Pages, Server};
 use tokio::net::TcpListener;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -59,20 +59,21 @@ pub struct MqttRole {
     /// Its connections to other brokers.
     pub bridges: Arc<Bridges>,
     guard: Option<Arc<Guard>>,
-    origins: Arc<[String]>,
+    pages: Pages,
 }
 
 impl MqttRole {
     /// Opens the server and its bridges under the data folder. `access` and `jwts` say who clients
-    /// are, where the configuration asks them.
+    /// are, where the configuration asks them; `allows_remote`: whether everybody who reaches a port
+    /// may use it.
     ///
     /// # Errors
     /// What cannot be opened, in words.
     pub fn open(
         folder: &Path,
         config: &MqttConfig,
-        access: Arc<Access>,
-        jwts: Option<Arc<Jwts>>,
+        (access, jwts): (Arc<Access>, Option<Arc<Jwts>>),
+        allows_remote: bool,
         clock: &Arc<dyn Clock>,
     ) -> Result<MqttRole, Failure> {
         let tls = match config.tls.is_on() {
@@ -104,7 +105,10 @@ impl MqttRole {
             access: guard.is_some().then_some(access),
             guard,
             bridges,
-            origins: config.websocket.origins.clone().into(),
+            pages: Pages {
+                origins: config.websocket.origins.clone().into(),
+                by_any_name: allows_remote || config.security.logins,
+            },
         })
     }
 
@@ -115,12 +119,17 @@ impl MqttRole {
         tasks: &TaskTracker,
         shutdown: &CancellationToken,
     ) {
-        let (tls, origins) = (self.tls.clone(), Some(self.origins.clone()));
+        let tls = self.tls.clone();
+        // By a name that its certificate does not have no page gets to a port with TLS.
+        let of_tls = Pages {
+            by_any_name: true,
+            ..self.pages.clone()
+        };
         let doors = [
             (listeners.tcp, None, None),
             (listeners.tls, tls.clone(), None),
-            (listeners.ws, None, origins.clone()),
-            (listeners.wss, tls, origins),
+            (listeners.ws, None, Some(self.pages.clone())),
+            (listeners.wss, tls, Some(of_tls)),
         ];
         for (listener, tls, websocket) in doors {
             let Some(listener) = listener else { continue };

@@ -146,6 +146,34 @@ impl BridgeConfig {
         Ok(())
     }
 
+    /// Checks that every file that is named lies in one of these folders, links followed: whoever may add
+    /// a bridge could else have any file of the machine sent to a server of their own.
+    ///
+    /// # Errors
+    /// [`BridgeError::Invalid`] names the first that does not.
+    pub(super) fn check_files(&self, folders: &[PathBuf]) -> Result<(), BridgeError> {
+        let folders: Vec<PathBuf> = folders
+            .iter()
+            .filter_map(|folder| std::fs::canonicalize(folder).ok())
+            .collect();
+        let files = [&self.password_file, &self.ca, &self.certificate, &self.key];
+        for file in files.into_iter().flatten() {
+            let found = std::fs::canonicalize(file).ok();
+            let is_within = found.is_some_and(|file| folders.iter().any(|it| file.starts_with(it)));
+            if !is_within {
+                return Err(BridgeError::Invalid {
+                    name: self.name.chars().take(BRIDGE_NAME_BYTES_MAX).collect(),
+                    problem: format!(
+                        "'{}' is no file of a folder that bridges added at run time may name; the \
+                         operator names these in mqtt.bridge_files",
+                        file.display()
+                    ),
+                });
+            }
+        }
+        Ok(())
+    }
+
     pub(super) fn address(&self) -> Result<Address, &'static str> {
         let form = "write address as mqtt://host:port, or mqtts://host:port for TLS";
         let (scheme, rest) = self.address.split_once("://").ok_or(form)?;

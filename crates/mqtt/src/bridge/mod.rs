@@ -153,6 +153,8 @@ pub struct Bridges {
     packet_bytes_max: u64,
     grace: std::time::Duration,
     clock: Arc<dyn Clock>,
+    /// Whose files bridges may name that are added at run time.
+    files: Vec<PathBuf>,
     running: Mutex<BTreeMap<String, Running>>,
     /// Held by a change from reading to writing.
     changing: tokio::sync::Mutex<()>,
@@ -210,6 +212,7 @@ impl Bridges {
             packet_bytes_max: config.packet_bytes_max.0,
             grace: config.slow_subscriber_grace.0,
             clock,
+            files: config.bridge_files.clone(),
             running: Mutex::default(),
             changing: tokio::sync::Mutex::default(),
         });
@@ -298,6 +301,7 @@ impl Bridges {
     /// # Errors
     /// [`BridgeError`]; nothing was changed then.
     pub async fn add(&self, config: BridgeConfig) -> Result<BridgeStatus, BridgeError> {
+        config.check_files(&self.files)?;
         let _alone = self.changing.lock().await;
         let name = config.name.clone();
         self.start(config, false)?;

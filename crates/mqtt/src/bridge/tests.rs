@@ -1,6 +1,6 @@
 //! Two servers and a bridge between them, over sockets.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -315,6 +315,63 @@ async fn bridges_are_added_and_removed_and_names_are_taken_once() {
     assert!(!dir.path().join("a").exists());
     bridges.close().await;
     assert_eq!(here.bridges(dir.path()).list().len(), 0);
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bridge_that_is_added_names_files_of_the_operators_folders_alone() {
+    let here = Node::start().await;
+    let dir = tempfile::tempdir().unwrap();
+    let (files, others) = (dir.path().join("files"), dir.path().join("others"));
+    for folder in [&files, &others] {
+        std::fs::create_dir(folder).unwrap();
+        std::fs::write(folder.join("password"), "secret\n").unwrap();
+    }
+    std::os::unix::fs::symlink(others.join("password"), files.join("link")).unwrap();
+    let topics = r##"[{"filter": "t/#"}]"##;
+    let naming = |file: PathBuf| BridgeConfig {
+        username: Some("site1".to_owned()),
+        password_file: Some(file),
+        ..config("a", 1, topics)
+    };
+    let open = |bridge_files: &[PathBuf]| {
+        let config = MqttConfig {
+            bridge_files: bridge_files.to_vec(),
+            ..MqttConfig::default()
+        };
+        let (server, clock) = (here.server.clone(), Arc::new(SystemClock));
+        Bridges::open(&dir.path().join("bridges"), server, &config, clock).unwrap()
+    };
+    let bridges = open(&[]);
+    let own = files.join("password");
+    let refused = bridges.add(naming(own.clone())).await.unwrap_err();
+    assert!(
+        refused.to_string().contains("mqtt.bridge_files"),
+        "{refused}"
+    );
+    bridges.close().await;
+
+    let bridges = open(std::slice::from_ref(&files));
+    for file in [
+        others.join("password"),
+        files.join("link"),
+        files.join("../others/password"),
+        files.join("nothing"),
+    ] {
+        assert!(bridges.add(naming(file.clone())).await.is_err(), "{file:?}");
+    }
+    let of_key = BridgeConfig {
+        certificate: Some(own.clone()),
+        key: Some(others.join("password")),
+        ..config("a", 1, topics)
+    };
+    assert!(bridges.add(of_key).await.is_err());
+    assert_eq!(bridges.list().len(), 0);
+    bridges.add(naming(own)).await.unwrap();
+    bridges.close().await;
+    // What was added before is kept, whatever folders are named since.
+    let bridges = open(&[]);
+    assert_eq!(bridges.list().len(), 1);
+    bridges.close().await;
 }
 
 /// A bridge's way out whose queue lies on `disk`; its link does not run, and there is no grace time.

@@ -3,13 +3,12 @@
 
 use std::sync::Arc;
 
-use access::{Principal, ScramHash};
+use access::{Principal, ScramHash, Shown};
 use parking_lot::Mutex;
 
 use crate::gate::{Exchange, Hello, Pass, Progress};
 use crate::guard::pass::ClientPass;
 use crate::guard::refusals::{Refusal, Refused};
-use crate::guard::shown::Shown;
 use crate::guard::{No, Shared};
 use crate::reason::ReasonCode;
 use crate::scram::scram;
@@ -45,7 +44,7 @@ pub(super) fn begin(
             let pass = ClientPass::new(shared, principal.clone(), &client_id, host.clone());
             let shown = match &hash {
                 Ok(hash) => Shown::scram(&users, principal.name(), *hash),
-                Err(_) => Shown::Lasting,
+                Err(_) => Shown::lasting(),
             };
             let pass = Arc::new(pass.by(shown));
             *made.lock() = Some(Arc::clone(&pass));

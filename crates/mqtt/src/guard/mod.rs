@@ -12,7 +12,6 @@ mod exchange;
 mod pass;
 mod refusals;
 mod rules;
-mod shown;
 #[cfg(test)]
 mod tests;
 
@@ -21,7 +20,7 @@ use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use access::{Access, Bound, Jwts, Meters, Passwords, Policy, Principal, Token};
+use access::{Access, Bound, Jwts, Meters, Passwords, Policy, Principal, Shown, Token};
 use base::{Clock, UnixMillis};
 use parking_lot::Mutex;
 use tokio::sync::Semaphore;
@@ -35,7 +34,6 @@ use crate::server::Server;
 
 use refusals::Refusals;
 pub use refusals::{Refusal, Refused};
-use shown::Shown;
 
 /// What a guard goes by.
 #[derive(Clone, Debug, Default)]
@@ -197,11 +195,11 @@ impl Shared {
     async fn principal(&self, hello: &Hello<'_>, ip: IpAddr) -> Result<Known, No> {
         let certificate = || {
             let subject = hello.origin.certificate.as_deref();
-            subject.map(|subject| (Principal::user(subject), Shown::Lasting, None))
+            subject.map(|subject| (Principal::user(subject), Shown::lasting(), None))
         };
         if !self.settings.logins {
             // Nobody is asked, so nobody is believed either, but for who was verified below.
-            let nobody = || (Principal::anonymous(), Shown::Lasting, None);
+            let nobody = || (Principal::anonymous(), Shown::lasting(), None);
             return Ok(certificate().unwrap_or_else(nobody));
         }
         let name = hello.username.unwrap_or_default();
@@ -263,8 +261,8 @@ impl Shared {
         let jwts = self.jwts.as_ref()?;
         let is_jwt = text.starts_with("eyJ") && text.matches('.').count() == 2;
         is_jwt.then(|| {
-            let (bearer, until) = jwts.check_until(now, text).ok()?;
-            Some((bearer.principal, Shown::Lasting, Some(until)))
+            let (bearer, until) = jwts.check(now, text).ok()?;
+            Some((bearer.principal, Shown::lasting(), Some(until)))
         })
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use access::{
-    Bound, Meters, Operation, Principal, ResourceType, Spent, TENANT_HEADERS, TenantAccount,
+    Bound, Meters, Operation, Principal, ResourceType, Shown, Spent, TENANT_HEADERS, TenantAccount,
     TenantQuotas, TenantRefusal,
 };
 use base::UnixMillis;
@@ -14,7 +14,6 @@ use parking_lot::Mutex;
 use crate::gate::Pass;
 use crate::guard::refusals::{Refusal, Refused};
 use crate::guard::rules::{Rules, Whose};
-use crate::guard::shown::Shown;
 use crate::guard::{No, Shared, Sharer};
 use crate::limits::{CLIENT_RATE_WINDOW, RATE_WINDOW};
 use crate::message::Qos;
@@ -60,7 +59,7 @@ impl ClientPass {
             principal,
             client_id: client_id.into(),
             host,
-            shown: Shown::Lasting,
+            shown: Shown::lasting(),
             until: None,
             rules: Mutex::default(),
             own: Mutex::new(Own {

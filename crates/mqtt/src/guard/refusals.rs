@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use base::{LinesPerMinute, UnixMillis};
 use parking_lot::Mutex;
 use serde::Serialize;
 
@@ -51,9 +52,7 @@ pub(super) struct Refusals {
 #[derive(Default)]
 struct Kept {
     newest: VecDeque<Refusal>,
-    /// The minute of the last one that was logged, and how many were in it.
-    minute: i64,
-    logged: usize,
+    logged: LinesPerMinute,
 }
 
 impl Refused {
@@ -72,7 +71,8 @@ impl Refusals {
         let what = refusal.what.name();
         metrics::counter!("thalweg_mqtt_refused_total", "what" => what).increment(1);
         let mut kept = self.kept.lock();
-        if kept.is_logged(refusal.at_ms) {
+        let at = UnixMillis(refusal.at_ms);
+        if kept.logged.admits(at, REFUSALS_LOGGED_PER_MINUTE) {
             let Refusal {
                 client_id,
                 user,
@@ -92,18 +92,6 @@ impl Refusals {
     pub(super) fn newest(&self, count: usize) -> Vec<Refusal> {
         let kept = self.kept.lock();
         kept.newest.iter().rev().take(count).cloned().collect()
-    }
-}
-
-impl Kept {
-    /// Whether one more is logged: a client that tries for ever must not fill the disk.
-    fn is_logged(&mut self, at_ms: i64) -> bool {
-        let minute = at_ms / 60_000;
-        if minute != self.minute {
-            (self.minute, self.logged) = (minute, 0);
-        }
-        self.logged += 1;
-        self.logged <= REFUSALS_LOGGED_PER_MINUTE
     }
 }
 
@@ -134,13 +122,5 @@ mod tests {
         let last = REFUSALS_KEPT as i64 + 4;
         assert_eq!([newest[0].at_ms, newest[1].at_ms], [last, last - 1]);
         assert_eq!(refusals.newest(usize::MAX).len(), REFUSALS_KEPT);
-    }
-
-    #[test]
-    fn so_many_a_minute_are_logged() {
-        let mut kept = Kept::default();
-        let logged = (0..1_000).filter(|_| kept.is_logged(60_000)).count();
-        assert_eq!(logged, REFUSALS_LOGGED_PER_MINUTE);
-        assert!(kept.is_logged(120_000));
     }
 }

@@ -81,8 +81,7 @@ async fn locate(shared: &Arc<Shared>, request: Request, next: Next) -> Result<Re
             let answer = next.run(request).await;
             return Ok(judged(answer, is_deletion && is_open));
         };
-        // Whoever may write to the roll names addresses; those who cannot show who they are get nothing.
-        let is_believed = shared.config.peer_ca.is_none() || entry.address.starts_with("https://");
+        let is_believed = is_believed(&entry.address, shared.config.peer_ca.is_some());
         if entry.owner != roll.me() && is_believed {
             if parts.headers.contains_key(FORWARDED) {
                 return Ok(not_here());
@@ -117,6 +116,13 @@ async fn locate(shared: &Arc<Shared>, request: Request, next: Next) -> Result<Re
             .collect::<String>()
     );
     Err(StreamsError::Unavailable(gone).into())
+}
+
+/// Whether calls may be sent on to an address. Whoever may write to the roll names addresses: those who
+/// cannot show who they are get nothing where others can, and none says where below it a call goes.
+fn is_believed(address: &str, by_certificates: bool) -> bool {
+    let is_beginning = !address.contains(['?', '#', '@']);
+    is_beginning && (!by_certificates || address.starts_with("https://"))
 }
 
 async fn send_on(
@@ -202,3 +208,24 @@ const OF_THE_CONNECTION: [HeaderName; 8] = [
 
 /// How often an owner is looked for: it may change while it is.
 const TRIES: usize = 5;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_of_the_roll_is_the_beginning_of_one() {
+        for (address, by_certificates, expected) in [
+            ("http://10.0.0.7:8082", false, true),
+            ("https://proxies.example.org/one", false, true),
+            ("https://10.0.0.7:8082", true, true),
+            ("http://10.0.0.7:8082", true, false),
+            ("http://10.0.0.7/latest/secrets?", false, false),
+            ("http://10.0.0.7/latest/secrets#", false, false),
+            ("http://user@10.0.0.7", false, false),
+        ] {
+            let found = is_believed(address, by_certificates);
+            assert_eq!(found, expected, "{address}");
+        }
+    }
+}

@@ -24,7 +24,7 @@ use uuid::Uuid;
 use super::unanswered::beginnings;
 use super::{Instance, Interest, Reader, not_found, patterns};
 use crate::answers::{Answers, Share};
-use crate::embedded::{Embedding, Readers};
+use crate::embedded::Readers;
 use crate::error::RestError;
 use crate::limits;
 use crate::media::Embedded;
@@ -153,7 +153,7 @@ pub(crate) async fn records(
     };
     let surplus = records.split_off(fitting);
     let format = instance.config.format;
-    let readers = readers(&shared.embedding, &records, format).await;
+    let readers = readers(shared, &records, format).await;
     let (body, told) = encoded_beside(&records, format, shape, &readers).await;
     let untold = records.split_off(told);
     shared
@@ -278,14 +278,15 @@ pub(crate) fn record_bytes(record: &ConsumedRecord) -> usize {
 
 /// The schemas that records' keys and values have, in formats with schemas.
 pub(crate) async fn readers(
-    embedding: &Embedding,
+    shared: &Shared,
     records: &[ConsumedRecord],
     format: Embedded,
 ) -> Readers {
     if !matches!(format, Embedded::Schema(_)) {
         return Readers::default();
     }
-    embedding.readers(records).await
+    let caller = shared.caller.as_ref();
+    shared.embedding.readers(caller, records).await
 }
 
 /// As [`encoded`], where it holds up nobody.

@@ -24,6 +24,7 @@ mod record;
 mod registering;
 mod retagging;
 mod settings;
+mod sight;
 mod state;
 #[cfg(test)]
 mod state_tests;
@@ -40,6 +41,7 @@ pub use compatibility::Level;
 pub use config::SchemasConfig;
 pub use error::SchemaError;
 pub use http::{management, routes};
+pub(crate) use sight::Sight;
 
 use self::format::{ParsedSchema, SchemaSource, SchemaType};
 use self::log::Log;
@@ -92,12 +94,22 @@ impl SchemaRegistry {
         self.log.topic()
     }
 
-    /// The schema of an id, in the default context.
-    pub(crate) async fn by_id(&self, id: i32) -> Result<Arc<ParsedSchema>, SchemaError> {
-        if let Some(known) = self.parsed.known(DEFAULT_CONTEXT, id) {
+    /// The schema of an id, in the default context, of which `sight` sees a subject.
+    pub(crate) async fn by_id(
+        &self,
+        sight: &Sight,
+        id: i32,
+    ) -> Result<Arc<ParsedSchema>, SchemaError> {
+        if sight.sees_all()
+            && let Some(known) = self.parsed.known(DEFAULT_CONTEXT, id)
+        {
             return Ok(known);
         }
         let schema = self.schema_by_id(DEFAULT_CONTEXT, id).await?;
+        let is_seen = sight.sees_id(&self.log.state(), DEFAULT_CONTEXT, id);
+        if !is_seen {
+            return Err(nothing_of(id));
+        }
         self.parse(&schema).await
     }
 
@@ -105,6 +117,7 @@ impl SchemaRegistry {
     /// many they are.
     pub(crate) async fn by_ids(
         &self,
+        sight: &Sight,
         ids: impl IntoIterator<Item = i32>,
     ) -> Vec<(i32, Result<Arc<ParsedSchema>, SchemaError>)> {
         let mut has_looked = false;
@@ -116,7 +129,7 @@ impl SchemaRegistry {
             };
             let schema = match has_looked && !is_known {
                 true => Err(nothing_of(id)),
-                false => self.by_id(id).await,
+                false => self.by_id(sight, id).await,
             };
             has_looked |= !is_known;
             found.push((id, schema));
@@ -125,8 +138,13 @@ impl SchemaRegistry {
     }
 
     /// The last live version of a subject with this id: its number and text.
-    pub(crate) fn version_of(&self, subject: &str, id: i32) -> Option<(i32, Arc<str>)> {
-        let subject = self.meant(subject).ok()?;
+    pub(crate) fn version_of(
+        &self,
+        sight: &Sight,
+        subject: &str,
+        id: i32,
+    ) -> Option<(i32, Arc<str>)> {
+        let subject = self.meant(subject).ok().filter(|of| sight.sees(of))?;
         let state = self.log.state();
         let mut versions = state.versions(&subject)?.iter().rev();
         let (number, found) =
@@ -150,41 +168,47 @@ impl SchemaRegistry {
     /// The last version of a subject, with its id.
     pub(crate) async fn latest(
         &self,
+        sight: &Sight,
         subject: &str,
     ) -> Result<(i32, Arc<ParsedSchema>), SchemaError> {
-        self.parsed_version(subject, AskedVersion::Last).await
+        self.parsed_version(sight, subject, AskedVersion::Last)
+            .await
     }
 
     /// A version of a subject, with its id.
     pub(crate) async fn version(
         &self,
+        sight: &Sight,
         subject: &str,
         version: i32,
     ) -> Result<(i32, Arc<ParsedSchema>), SchemaError> {
-        self.parsed_version(subject, AskedVersion::Number(version))
+        self.parsed_version(sight, subject, AskedVersion::Number(version))
             .await
     }
 
     /// Registers a schema unless it is there; answers its id.
     pub(crate) async fn register(
         &self,
+        sight: &Sight,
         subject: &str,
         kind: SchemaType,
         text: &str,
     ) -> Result<(i32, Arc<ParsedSchema>), SchemaError> {
         self.log.ready().await?;
         let new = NewSchema::of(kind, text);
-        let registered = self.register_new(&self.meant(subject)?, new, false).await?;
+        let subject = self.meant_by(sight, subject)?;
+        let registered = self.register_new(&subject, new, false).await?;
         Ok((registered.id, registered.schema))
     }
 
     async fn parsed_version(
         &self,
+        sight: &Sight,
         subject: &str,
         asked: AskedVersion,
     ) -> Result<(i32, Arc<ParsedSchema>), SchemaError> {
         self.log.ready().await?;
-        let subject = self.meant(subject)?;
+        let subject = self.meant_by(sight, subject)?;
         let found = |state: &State| found_version(state, &subject, asked, false).map(|(_, v)| v);
         let mut version = found(&self.log.state());
         if version.is_err() {
@@ -207,6 +231,14 @@ impl SchemaRegistry {
     fn meant(&self, name: &str) -> Result<String, SchemaError> {
         let subject = checked(name)?;
         Ok(self.log.state().meant(subject))
+    }
+
+    /// As [`SchemaRegistry::meant`], to whom neither may be another tenant's.
+    fn meant_by(&self, sight: &Sight, name: &str) -> Result<String, SchemaError> {
+        sight.check(&checked(name)?)?;
+        let subject = self.meant(name)?;
+        sight.check(&subject)?;
+        Ok(subject)
     }
 
     /// The schema of an id; what is not known may have been written by another process just now.

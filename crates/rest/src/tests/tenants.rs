@@ -1,4 +1,4 @@
-//! Tenants' retentions over a store whose topics have to be told of them.
+//! Tenants' retentions over a store whose topics have to be told of them, and schemas of other tenants.
 
 use std::collections::BTreeMap;
 
@@ -243,4 +243,123 @@ async fn a_tenant_has_no_retention_any_more_before_its_topics_let_go_of_it() {
     assert_eq!(port.retention(), None);
     assert_eq!(*port.store.kept.lock(), [None, None]);
     assert_eq!(port.call("DELETE", "").await.unwrap(), 404);
+}
+
+/// A proxy to which ann of acme and bob of beta come, who may do whatever no ACL names.
+fn of_tenants() -> Proxy {
+    let logins = |folder: &Path, clock: Arc<dyn Clock>| {
+        let access = Arc::new(Access::open(&folder.join("access")).unwrap());
+        for (name, tenant) in [("ann", "acme"), ("bob", "beta")] {
+            let credential = Credential::of_password(ScramHash::Sha256, name, 4_096).unwrap();
+            let change = UserChange::Set(name.to_owned(), credential);
+            access.alter_users(&[change]).unwrap();
+            let change = serde_json::json!({"members": [format!("User:{name}")]});
+            let change: TenantChange = serde_json::from_value(change).unwrap();
+            access
+                .set_tenant(&tenant.parse().unwrap(), &change)
+                .unwrap();
+        }
+        access.close_to_members(["_schemas".to_owned()]);
+        let policy = Policy {
+            super_users: Vec::new(),
+            allow_if_no_acl: true,
+        };
+        Some(Logins::new(access, policy, None, clock))
+    };
+    Proxy::open_for(RestConfig::default(), |store| store, logins)
+}
+
+impl Proxy {
+    /// Produces a record with this value by version 3; what is answered.
+    async fn produce_value(&self, topic: &str, value: serde_json::Value) -> String {
+        let cluster = self.store.cluster().await.unwrap().id;
+        let path = format!("/v3/clusters/{cluster}/topics/{topic}/records");
+        let request = Request::post(path).header(header::CONTENT_TYPE, "application/json");
+        let body = serde_json::json!({ "value": value }).to_string();
+        let request = request.body(Body::from(body)).unwrap();
+        self.send(request).await.2
+    }
+
+    /// The records of a topic of one partition, read with their schemas in each way that there is.
+    async fn read_by_schemas(&self, topic: &str) -> [String; 2] {
+        let cluster = self.store.cluster().await.unwrap().id;
+        let of_3 = format!("/v3/clusters/{cluster}/topics/{topic}/records?timeout_ms=100");
+        let (_, of_3) = self.get(&of_3).await;
+        let of_1 = format!("/topics/{topic}/partitions/0/messages?offset=0&count=9");
+        let request = Request::get(of_1).header("accept", "application/vnd.kafka.avro.v1+json");
+        let of_1 = self.send(request.body(Body::empty()).unwrap()).await.2;
+        [of_3, of_1]
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn nobody_writes_or_reads_by_schemas_of_another_tenant() {
+    let mut proxy = of_tenants();
+    let (of_beta, of_acme) = ("env.ns.beta.ORDERS", "env.ns.acme.ORDERS");
+    proxy.create(of_beta, 1).await;
+    proxy.create(of_acme, 1).await;
+    let schema = r#"{"type":"record","name":"R","fields":[{"name":"salary","type":"int"}]}"#;
+    let own = serde_json::json!({"type": "AVRO", "schema": schema, "data": {"salary": 7}});
+
+    proxy.call_as("bob");
+    let told = proxy.produce_value(of_beta, own.clone()).await;
+    let receipt: serde_json::Value = serde_json::from_str(&told).unwrap();
+    let id = receipt["value"]["schema_id"].as_i64().unwrap();
+    let by_id = serde_json::json!({"schema_id": id, "data": {"salary": 7}});
+    let told = proxy.produce_value(of_beta, by_id.clone()).await;
+    assert!(told.contains("\"offset\":1"), "{told}");
+    for told in proxy.read_by_schemas(of_beta).await {
+        assert!(told.contains("salary"), "{told}");
+    }
+
+    proxy.call_as("ann");
+    let subject = format!("{of_beta}-value");
+    let other = schema.replace("salary", "bonus");
+    for (value, code) in [
+        (by_id, "42207"),
+        (
+            serde_json::json!({"subject": subject, "schema_version": 1, "data": {}}),
+            "40301",
+        ),
+        (
+            serde_json::json!({"subject": subject, "type": "AVRO", "schema": other, "data": {"bonus": 7}}),
+            "40301",
+        ),
+        // A schema that is known here by its text.
+        (
+            serde_json::json!({"subject": subject, "type": "AVRO", "schema": schema, "data": {"salary": 7}}),
+            "40301",
+        ),
+    ] {
+        let told = proxy.produce_value(of_acme, value).await;
+        assert!(told.contains(code) && !told.contains("salary"), "{told}");
+    }
+    let versions = Request::get(format!("/subjects/{subject}/versions"));
+    let versions = versions.body(Body::empty()).unwrap();
+    let (_, _, versions) = proxy.ask(&proxy.schemas, versions).await;
+    assert_eq!(versions, "[1]");
+
+    // Nor by bytes that say that they have such a schema.
+    let framed = [&[0][..], &i32::try_from(id).unwrap().to_be_bytes(), &[14]].concat();
+    let framed = serde_json::json!({"type": "BINARY", "data": STANDARD.encode(framed)});
+    let told = proxy.produce_value(of_acme, framed).await;
+    assert!(told.contains("\"offset\":0"), "{told}");
+    for told in proxy.read_by_schemas(of_acme).await {
+        assert!(!told.contains("salary"), "{told}");
+    }
+    // What one has registered oneself is one's own, whoever else has it.
+    let told = proxy.produce_value(of_acme, own).await;
+    assert!(told.contains(&format!("\"schema_id\":{id}")), "{told}");
+    for told in proxy.read_by_schemas(of_acme).await {
+        assert!(told.contains("salary"), "{told}");
+    }
+
+    // The topic in which all of them lie is nobody's to read.
+    let (status, told) = proxy.get("/topics/_schemas/partitions/0/messages").await;
+    assert_eq!(status, 403, "{told}");
+    let (_, topics) = proxy.get("/topics").await;
+    assert!(
+        topics.contains(of_acme) && !topics.contains("_schemas"),
+        "{topics}"
+    );
 }

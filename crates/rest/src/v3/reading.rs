@@ -12,10 +12,10 @@ use std::time::Duration;
 
 use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
-use base::{UnixMillis, parse_rfc3339};
+use base::{Clock, UnixMillis, parse_rfc3339};
 use serde::Deserialize;
 use streams::{
-    ConsumedRecord, Consumer, ConsumerConfig, Isolation, SeekTo, StreamsError, TopicName,
+    Caller, ConsumedRecord, Consumer, ConsumerConfig, Isolation, SeekTo, StreamsError, TopicName,
 };
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::OwnedSemaphorePermit;
@@ -31,7 +31,7 @@ use crate::answer::{self, Parameters, Segments};
 use crate::answers::{Answers, Share, kept};
 use crate::consumers::record_bytes;
 use crate::embedded::{Embedding, Readers};
-use crate::error::RestError;
+use crate::error::{LOGGED_OUT, RestError};
 use crate::limits::{
     ANSWER_BYTES_FREE, EVENTS_PIPE_BYTES, EVENTS_REST, READ_ANSWER_BYTES_MAX, READ_BYTES_DEFAULT,
     READ_BYTES_MAX, READ_WAIT_MAX,
@@ -111,7 +111,7 @@ async fn read(
         collected = reading.collect(wait.min(READ_WAIT_MAX)) => collected?,
         () = here.shared.closing.cancelled() => (Vec::new(), None),
     };
-    let readers = Format::readers(reading.format, &reading.embedding, &records).await;
+    let readers = reading.schemas.readers(reading.format, &records).await;
     let objects = || objects(&records, reading.format, &readers);
     let objects = match Format::may_have_schemas(reading.format) {
         true => working::read(records.len(), size_of(&records), objects).await,
@@ -166,13 +166,27 @@ fn objects<'r>(
 
 /// A reader of some partitions of a topic.
 struct Reading {
-    embedding: Arc<Embedding>,
+    schemas: Schemas,
+    clock: Arc<dyn Clock>,
     consumer: Box<dyn Consumer>,
     topic: TopicName,
     /// The next offset by partition, once it is known.
     next: BTreeMap<i32, Option<i64>>,
     format: Option<Format>,
     max_bytes: usize,
+}
+
+/// Schemas as whoever reads may be shown records by them.
+struct Schemas {
+    embedding: Arc<Embedding>,
+    caller: Option<Caller>,
+}
+
+impl Schemas {
+    /// Those of records' keys and values, where they may be answered with them.
+    async fn readers(&self, format: Option<Format>, records: &[ConsumedRecord]) -> Readers {
+        Format::readers(format, &self.embedding, self.caller.as_ref(), records).await
+    }
 }
 
 impl Reading {
@@ -210,7 +224,11 @@ impl Reading {
             next.insert(index, consumer.position(&topic, index));
         }
         Ok(Reading {
-            embedding: Arc::clone(&here.shared.embedding),
+            schemas: Schemas {
+                embedding: Arc::clone(&here.shared.embedding),
+                caller: here.shared.caller.clone(),
+            },
+            clock: Arc::clone(&here.shared.clock),
             consumer,
             topic,
             next,
@@ -297,7 +315,13 @@ impl Reading {
         let bytes_max = self.max_bytes.min(EVENTS_PIPE_BYTES);
         let mut share = None;
         loop {
-            let told = match self.consumer.poll(EVENTS_REST, bytes_max).await {
+            let polled = self.consumer.poll(EVENTS_REST, bytes_max).await;
+            if self.is_over() {
+                let refusal = RestError::Unauthenticated(LOGGED_OUT).into();
+                let _ = self.tell_error(&refusal, &mut out).await;
+                return;
+            }
+            let told = match polled {
                 // A comment, so that nobody between takes the connection for dead.
                 Ok(records) if records.is_empty() => out.write_all(REST).await,
                 Ok(records) => {
@@ -323,7 +347,7 @@ impl Reading {
                     }
                 }
                 Err(error) => {
-                    let _ = self.tell_error(error, &mut out).await;
+                    let _ = self.tell_error(&error.into(), &mut out).await;
                     return;
                 }
             };
@@ -361,7 +385,7 @@ impl Reading {
         records: &[ConsumedRecord],
         out: &mut DuplexStream,
     ) -> std::io::Result<()> {
-        let readers = Format::readers(self.format, &self.embedding, records).await;
+        let readers = self.schemas.readers(self.format, records).await;
         let mut told = String::new();
         for record in records {
             if told.len() > EVENTS_PIPE_BYTES {
@@ -382,12 +406,17 @@ impl Reading {
         out.write_all(told.as_bytes()).await
     }
 
+    /// Whether what the caller was let in by has ended, or was taken back.
+    fn is_over(&self) -> bool {
+        let caller = self.schemas.caller.as_ref();
+        caller.is_some_and(|caller| caller.is_out(self.clock.now()))
+    }
+
     async fn tell_error(
         &mut self,
-        error: StreamsError,
+        refusal: &Refusal,
         out: &mut DuplexStream,
     ) -> std::io::Result<()> {
-        let refusal = Refusal::from(error);
         let (code, _) = refusal.code();
         let message = refusal.message();
         let data = serde_json::json!({"error_code": code, "message": message});

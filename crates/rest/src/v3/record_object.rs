@@ -6,7 +6,7 @@ use base64::engine::general_purpose::STANDARD;
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
-use streams::ConsumedRecord;
+use streams::{Caller, ConsumedRecord};
 
 use super::datum::Form;
 use crate::embedded::{Embedding, Readers};
@@ -36,15 +36,17 @@ impl Format {
         }
     }
 
-    /// The readers of keys and values, where they may be answered with their schemas.
+    /// The readers of keys and values by which the caller is shown them, where they may be answered with
+    /// their schemas.
     pub async fn readers(
         format: Option<Format>,
         embedding: &Embedding,
+        caller: Option<&Caller>,
         records: &[ConsumedRecord],
     ) -> Readers {
         match Format::may_have_schemas(format) {
             false => Readers::default(),
-            true => embedding.readers(records).await,
+            true => embedding.readers(caller, records).await,
         }
     }
 

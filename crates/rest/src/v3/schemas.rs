@@ -14,6 +14,7 @@ use super::Here;
 use super::datum::{Form, Told};
 use super::records::{Failed, Ready};
 use crate::embedded::{NoWriter, Writer};
+use crate::error::NOT_ALLOWED;
 use crate::schemas::format::SchemaType;
 use crate::working::Worked;
 
@@ -148,6 +149,7 @@ impl Waiting {
             let code = match &no {
                 NoWriter::Invalid(_) | NoWriter::Nameless => 42205,
                 NoWriter::Access(_) => 40301,
+                NoWriter::Registry(error) if error.code() == NOT_ALLOWED => NOT_ALLOWED,
                 NoWriter::Registry(error) if error.status().is_server_error() => 40801,
                 NoWriter::NoRegistry => 40801,
                 NoWriter::Registry(_) | NoWriter::OtherType { .. } => 42207,
@@ -171,7 +173,9 @@ impl Waiting {
         };
         let embedding = &here.shared.embedding;
         let schema_version = subject.as_deref();
-        let schema_version = schema_version.and_then(|of| embedding.version_of(of, writer.id));
+        let caller = here.shared.caller.as_ref();
+        let version_of = |of| embedding.version_of(caller, of, writer.id);
+        let schema_version = schema_version.and_then(version_of);
         let told = Told {
             r#type: Form::of_schema(writer.schema.kind()),
             subject,
@@ -187,9 +191,9 @@ impl Waiting {
         here: &Here,
         topic: &TopicName,
     ) -> Result<(Writer, Option<String>), NoWriter> {
-        let embedding = &here.shared.embedding;
+        let (embedding, caller) = (&here.shared.embedding, here.shared.caller.as_ref());
         if let Some(id) = self.named.schema_id {
-            let writer = embedding.by_id(id, self.kind).await?;
+            let writer = embedding.by_id(caller, id, self.kind).await?;
             let subject = self.subject(topic, || writer.schema.record_name());
             return Ok((writer, subject));
         }
@@ -197,13 +201,11 @@ impl Waiting {
         let subject = self.subject(topic, || record.as_deref());
         let subject = subject.ok_or(NoWriter::Nameless)?;
         let writer = match (&self.named.schema, self.kind) {
-            (Some(text), Some(kind)) => {
-                let caller = here.shared.caller.as_ref();
-                embedding.by_text(caller, &subject, kind, text).await?
-            }
+            (Some(text), Some(kind)) => embedding.by_text(caller, &subject, kind, text).await?,
             _ => {
                 let version = self.named.schema_version;
-                embedding.by_version(&subject, version, self.kind).await?
+                let by_version = embedding.by_version(caller, &subject, version, self.kind);
+                by_version.await?
             }
         };
         Ok((writer, Some(subject)))

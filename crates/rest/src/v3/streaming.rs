@@ -19,7 +19,7 @@ use axum::http::{HeaderMap, header};
 use axum::response::{IntoResponse, Response};
 use http_body_util::BodyExt;
 use serde::Serialize;
-use streams::TopicName;
+use streams::{Caller, TopicName};
 use tokio::io::{AsyncWriteExt, DuplexStream};
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::Instant;
@@ -33,7 +33,7 @@ use super::splitter::{SplitError, Splitter};
 use super::topics::TopicPath;
 use crate::answer::{self, Segments};
 use crate::body::Growing;
-use crate::error::RestError;
+use crate::error::{LOGGED_OUT, RestError, UNAUTHENTICATED};
 use crate::idempotency::{Wanted, WantedKey};
 use crate::limits::{
     BATCH_BYTES, RECEIPTS_PIPE_BYTES, STREAM_BYTES_FREE, STREAM_END_GRACE, STREAM_KEYED_AT_ONCE,
@@ -117,7 +117,7 @@ impl Streaming {
     async fn run(mut self) {
         let mut total = 0_usize;
         loop {
-            let mut next = match self.bounds.reached() {
+            let mut next = match self.bounds.reached().or_else(|| self.logged_out()) {
                 Some(end) => Next {
                     read: Vec::new(),
                     end: Some(end),
@@ -160,6 +160,14 @@ impl Streaming {
                 return;
             }
         }
+    }
+
+    /// The end of a stream whose caller was let in by what has ended, or was taken back.
+    fn logged_out(&self) -> Option<Failed> {
+        let shared = &self.here.shared;
+        let is_out = |caller: &Caller| caller.is_out(shared.clock.now());
+        let is_out = shared.caller.as_ref().is_some_and(is_out);
+        is_out.then(|| Failed::of(UNAUTHENTICATED, LOGGED_OUT))
     }
 
     /// What is wrong with the end of the body, after so many records.

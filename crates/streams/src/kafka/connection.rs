@@ -86,7 +86,9 @@ pub(super) fn serve(mut link: Link, socket: DetachedSocket) {
             }
             Err(ending) => {
                 context.shared.telemetry().refused.increment(1);
-                tracing::warn!(client = %context.client_host, "Kafka connection closed: {ending}");
+                if context.shared.logs_refusal() {
+                    tracing::warn!(client = %context.client_host, "Kafka connection closed: {ending}");
+                }
             }
         }
     };
@@ -448,7 +450,7 @@ async fn secured(socket: Socket, context: &Context) -> Option<Socket> {
         (socket, _) => return Some(socket),
     };
     let accepted = tokio::select! {
-        accepted = Socket::accept_tls(socket, tls.server_config()) => accepted,
+        accepted = Socket::accept_tls(socket, tls) => accepted,
         () = context.shared.shutdown.cancelled() => return None,
     };
     match accepted {

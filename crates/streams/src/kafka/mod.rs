@@ -163,7 +163,9 @@ pub async fn serve_secured(
             }
         };
         let Some(seat) = seats.take(connections_max) else {
-            tracing::warn!(%peer, "Kafka connection refused: {connections_max} are at work");
+            if shared.logs_refusal() {
+                tracing::warn!(%peer, "Kafka connection refused: {connections_max} are at work");
+            }
             continue;
         };
         let own_place = match shared.arrive(peer.ip()) {
@@ -242,6 +244,11 @@ struct Shared {
 impl Shared {
     fn telemetry(&self) -> &Telemetry {
         self.streams.telemetry()
+    }
+
+    /// Whether one more refusal is logged.
+    fn logs_refusal(&self) -> bool {
+        self.telemetry().logs_refusal(self.streams.clock().now())
     }
 }
 

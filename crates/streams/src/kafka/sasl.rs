@@ -167,7 +167,9 @@ impl Speaker {
         context.session.enter(Stage::Shut);
         context.shared.telemetry().refused.increment(1);
         let (client, mechanism) = (&context.client_host, mechanism.name());
-        tracing::warn!(%client, mechanism, "Kafka login refused: {reason}");
+        if context.shared.logs_refusal() {
+            tracing::warn!(%client, mechanism, "Kafka login refused: {reason}");
+        }
         Ok(Reply::HeldBack(Box::pin(async move {
             tokio::time::sleep(LOGIN_REFUSED_WAIT).await;
             let Speaker::Framed(call) = self else {

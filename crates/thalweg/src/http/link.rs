@@ -6,6 +6,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use access::{CertificateFacts, Principal, Tls};
+use base::{Clock, SystemClock};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
@@ -73,6 +74,7 @@ impl Link {
         let handshake = tokio::time::timeout(HANDSHAKE_MAX, acceptor.accept(timed(tcp)));
         let stream = handshake.await.map_err(late)??;
         let (_, session) = stream.get_ref();
+        tls.check_resumed(session, SystemClock.now())?;
         Ok(Link {
             is_http2: session.alpn_protocol() == Some(HTTP2.as_bytes()),
             principal: tls.principal_of(session.peer_certificates()),

@@ -60,6 +60,12 @@ impl Parts {
         };
         let policy = config.streams.access_policy().filter(|_| store.is_some());
         let access = opening.users(security.as_deref(), policy.is_some()).await?;
+        if let Some(access) = &access {
+            // Rights on it let tenants' members use the registry, which shows each its own alone.
+            let topic = config.schemas.role.topic.parse::<streams::TopicName>();
+            let topic = topic.map(|topic| topic.wire_name().to_owned());
+            access.close_to_members(topic);
+        }
         let management = opening.management(access.as_ref(), policy.as_ref(), &ports);
         let sign_in = http::SignIn::open(
             config.access.sign_in.clone(),
@@ -234,7 +240,8 @@ impl Opening<'_> {
         };
         let (dir, jwts) = (self.folder.to_owned(), ports.jwts.clone());
         let (config, clock) = (self.config.mqtt.clone(), self.clock.clone());
-        let open = move || MqttRole::open(&dir, &config, access, jwts, &clock);
+        let allows_remote = self.config.access.allow_remote;
+        let open = move || MqttRole::open(&dir, &config, (access, jwts), allows_remote, &clock);
         blocking(open).await?.map(Some)
     }
 

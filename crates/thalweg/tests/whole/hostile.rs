@@ -327,6 +327,24 @@ fn lengths_that_cannot_be_true_end_only_their_own_connection() {
 }
 
 #[test]
+fn who_tries_for_ever_pushes_nothing_out_of_the_log() {
+    let dir = folder();
+    let up = Up::start(dir.path());
+    for _ in 0..300 {
+        let mut client = Client::connect(&up);
+        client.send(&int(-1));
+        assert!(client.is_ended());
+    }
+    let log = std::fs::read_to_string(up.inside("thalweg.log")).unwrap();
+    let told = log.matches("Kafka connection closed").count();
+    // A minute may have ended between.
+    assert!((60..=120).contains(&told), "{told} lines");
+    let metrics = curl(&[&up.url("management", "/metrics")]).body;
+    let counted = "thalweg_streams_kafka_refused_requests_total 300";
+    assert!(metrics.contains(counted), "{metrics}");
+}
+
+#[test]
 fn requests_that_never_come_whole_hold_a_bounded_part_of_the_memory() {
     let mut watched = Watched::start(1);
     let announced = int((100 << 20) - 1);

@@ -24,6 +24,7 @@ use crate::config::MqttConfig;
 use crate::door::Door;
 use crate::guard::Guard;
 use crate::server::Server;
+use crate::websocket::Pages;
 
 /// Makes `ca.pem`, and `NAME.crt` and `NAME.key` for each name.
 fn certificates(dir: &Path, names: &[&str]) {
@@ -197,7 +198,7 @@ pub(super) async fn a_client_talks_over_websocket_in_frames_of_any_size() {
     let server = Server::open(data.path(), config, Arc::new(SystemClock)).unwrap();
     let door = Door {
         tls: None,
-        websocket: Some(Arc::new([])),
+        websocket: Some(Pages::default()),
     };
     let running = Running::serve(data, server, door).await;
     let tcp = TcpStream::connect(("127.0.0.1", running.port))

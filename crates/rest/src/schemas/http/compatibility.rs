@@ -8,9 +8,9 @@ use serde_json::json;
 
 use super::Here;
 use super::form::{SubjectPath, Switched, Switches, VersionPath, told};
-use super::sight::Sight;
 use crate::answer::Parameters;
 use crate::schemas::AskedVersion;
+use crate::schemas::sight::Sight;
 use crate::schemas::subject::context_of;
 
 /// `POST /compatibility/subjects/{subject}/versions`: by the versions that its level is about.

@@ -14,7 +14,6 @@ use serde::{Deserialize, Deserializer, Serialize};
 use serde_json::{Map, Value};
 use uuid::Uuid;
 
-use super::sight::Sight;
 use super::{JSON, Served, is_setting};
 use crate::answer::{self, JsonObject, Parameters, Segments};
 use crate::answers::{Answers, kept};
@@ -27,6 +26,7 @@ use crate::schemas::limits::{ANSWER_BYTES_MAX, TAGS_MAX};
 use crate::schemas::record::Reference;
 use crate::schemas::registering::{NewSchema, Tags};
 use crate::schemas::retagging::{Retagging, Rules};
+use crate::schemas::sight::Sight;
 use crate::schemas::state::{Content, Schema, Version, object, resolved};
 use crate::schemas::subject::{GLOBAL_CONTEXT, checked, context_of};
 

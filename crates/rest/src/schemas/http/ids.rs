@@ -9,11 +9,11 @@ use serde_json::json;
 use uuid::Uuid;
 
 use super::form::{Switched, Takes, Told, flag, list as list_answer, page, raw, told};
-use super::sight::Sight;
 use super::{Here, Served};
 use crate::answer::{Parameters, Segments};
 use crate::schemas::error::SchemaError;
 use crate::schemas::nothing_of;
+use crate::schemas::sight::Sight;
 use crate::schemas::state::{Schema, Version, last_live};
 use crate::schemas::subject::{DEFAULT_CONTEXT, context_of, parts, wanted};
 

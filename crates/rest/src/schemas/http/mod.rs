@@ -3,7 +3,7 @@
 //! Where access control is on, a caller needs rights on the topic that holds the schemas: `READ` to
 //! read, look up and compare, `WRITE` to register, `DELETE` to delete, `ALTER_CONFIGS` to change
 //! compatibilities and modes. Subjects of other tenants than a caller's own are not there for it
-//! ([`sight`]).
+//! ([`Sight`]).
 
 mod compatibility;
 mod form;
@@ -13,15 +13,16 @@ mod metadata;
 #[cfg(test)]
 mod openapi_tests;
 mod settings;
-mod sight;
 mod subjects;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Instant;
 
 use ::access::{Operation, ResourceType};
 use axum::Router;
-use axum::extract::{MatchedPath, Request, State};
+use axum::extract::{FromRequestParts, MatchedPath, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, header};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse, Response};
@@ -32,6 +33,7 @@ use streams::Caller;
 use self::form::told;
 use super::SchemaRegistry;
 use super::error::SchemaError;
+use super::sight::{NOT_TENANTS, Sight};
 use crate::answer;
 use crate::body::Gate;
 use crate::error::{self, RestError};
@@ -186,12 +188,12 @@ async fn admitted(State(served): Here, request: Request, next: Next) -> Response
     if let Some(caller) = request.extensions().get::<Caller>() {
         let topic = registry.log.topic().wire_name();
         let operation = right(request.method(), path);
-        if let Err(error) = caller.check(operation, ResourceType::Topic, topic) {
+        if let Err(error) = caller.check_right(operation, ResourceType::Topic, topic) {
             return SchemaError::from(RestError::from(error)).into_response();
         }
         let is_of_all = ["/config", "/mode"].contains(&path);
         if is_of_all && operation != Operation::Read && caller.is_held_to_tenant() {
-            return SchemaError::NotAllowed(sight::NOT_TENANTS.to_owned()).into_response();
+            return SchemaError::NotAllowed(NOT_TENANTS.to_owned()).into_response();
         }
     }
     match registry.log.ready().await {
@@ -208,6 +210,16 @@ fn right(method: &Method, path: &str) -> Operation {
         Method::POST => Operation::Read,
         _ if is_setting(path) => Operation::AlterConfigs,
         _ => Operation::Delete,
+    }
+}
+
+impl<S: Send + Sync> FromRequestParts<S> for Sight {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
+        let path = parts.extensions.get::<MatchedPath>();
+        let operation = right(&parts.method, path.map_or("", MatchedPath::as_str));
+        Ok(Sight::of(parts.extensions.get::<Caller>(), operation))
     }
 }
 

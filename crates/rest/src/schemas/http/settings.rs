@@ -8,7 +8,6 @@ use serde::{Deserialize, Deserializer};
 use serde_json::{Map, Value, json};
 
 use super::form::{SubjectPath, Switched, told};
-use super::sight::Sight;
 use super::{Here, Served};
 use crate::answer::Parameters;
 use crate::schemas::around::{check_metadata, check_rules};
@@ -16,6 +15,7 @@ use crate::schemas::compatibility::Level;
 use crate::schemas::error::SchemaError;
 use crate::schemas::record::{ConfigValue, Mode};
 use crate::schemas::settings::{ConfigChange, POLICIES};
+use crate::schemas::sight::Sight;
 use crate::schemas::state::{State as Known, resolved};
 use crate::schemas::subject::{checked, context_of, parts};
 

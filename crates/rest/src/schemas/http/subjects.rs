@@ -11,12 +11,12 @@ use super::form::{
     SubjectPath, Switched, Switches, Takes, Told, VersionPath, flag, flag_of, list as list_answer,
     page, raw, told,
 };
-use super::sight::Sight;
 use super::{Here, Served};
 use crate::answer::{Parameters, Segments};
 use crate::schemas::error::SchemaError;
 use crate::schemas::parsed::SERIALIZED;
 use crate::schemas::registering::Registered;
+use crate::schemas::sight::Sight;
 use crate::schemas::state::Version;
 use crate::schemas::subject::{context_of, qualified, wanted};
 use crate::schemas::{AskedVersion, found_version};

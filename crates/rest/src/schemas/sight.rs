@@ -4,26 +4,36 @@
 //! so is every subject of a context that has a tenant's name (`:.TENANT:…`). An id is known to whoever
 //! may know of a subject that has it.
 
-use std::convert::Infallible;
-
 use ::access::{Operation, ResourceType};
-use axum::extract::{FromRequestParts, MatchedPath};
-use axum::http::request::Parts;
 use streams::Caller;
 
+use super::error::SchemaError;
+use super::state::State;
+use super::subject::{GLOBAL_CONTEXT, parts};
 use crate::error::RestError;
-use crate::schemas::error::SchemaError;
-use crate::schemas::state::State;
-use crate::schemas::subject::{GLOBAL_CONTEXT, parts};
 
 /// Who asks, and what for.
-pub(super) struct Sight {
+pub(crate) struct Sight {
     /// None where nobody logs in, and for callers of no tenant.
     member: Option<Caller>,
     operation: Operation,
 }
 
 impl Sight {
+    /// Of a caller, if callers are asked, who is to do this with subjects.
+    pub(crate) fn of(caller: Option<&Caller>, operation: Operation) -> Self {
+        let member = caller.filter(|caller| caller.is_held_to_tenant());
+        Sight {
+            member: member.cloned(),
+            operation,
+        }
+    }
+
+    /// Whether nothing is kept from the caller.
+    pub(super) fn sees_all(&self) -> bool {
+        self.member.is_none()
+    }
+
     /// Refuses a subject of another tenant.
     pub(super) fn check(&self, subject: &str) -> Result<(), SchemaError> {
         let Some(caller) = &self.member else {
@@ -49,7 +59,7 @@ impl Sight {
     /// Whether the schema of an id may be shown.
     pub(super) fn sees_id(&self, state: &State, context: &str, id: i32) -> bool {
         let mut uses = state.uses(context, id);
-        self.member.is_none() || uses.any(|(subject, _)| self.sees(subject))
+        self.sees_all() || uses.any(|(subject, _)| self.sees(subject))
     }
 }
 
@@ -61,21 +71,6 @@ fn named(subject: &str) -> [(ResourceType, &str); 2] {
         (ResourceType::Topic, topic.unwrap_or(name)),
         (ResourceType::Group, context.trim_start_matches('.')),
     ]
-}
-
-impl<S: Send + Sync> FromRequestParts<S> for Sight {
-    type Rejection = Infallible;
-
-    async fn from_request_parts(parts: &mut Parts, _: &S) -> Result<Self, Infallible> {
-        let path = parts.extensions.get::<MatchedPath>();
-        let operation = super::right(&parts.method, path.map_or("", MatchedPath::as_str));
-        let caller = parts.extensions.get::<Caller>();
-        let member = caller.filter(|caller| caller.is_held_to_tenant());
-        Ok(Sight {
-            member: member.cloned(),
-            operation,
-        })
-    }
 }
 
 /// Why a tenant's caller changes nothing that holds for all.
