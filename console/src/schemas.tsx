@@ -61,8 +61,8 @@ export function SubjectPage({ name, query }: { name: string; query: URLSearchPar
       <Trouble text={numbers.error ?? one.error ?? config.error ?? mode.error} />
       {found === null ? one.error === null && <p className="empty">Reading…</p> : (
         <>
-          <section id="books" aria-labelledby="books-title">
-            <h2 id="books-title">Books</h2>
+          <section id="summary" aria-labelledby="summary-title">
+            <h2 id="summary-title">Summary</h2>
             <dl>
               <div><dt>Version</dt><dd>{found.version} of {plural(versions.length, "version")}</dd></div>
               <div><dt>Type</dt><dd>{typeOf(found)}</dd></div>

@@ -20,7 +20,7 @@ function lines(prefix) {
 }
 
 const button = (page, name) => page.getByRole("button", { name, exact: true });
-const book = (page, name) => page.locator("#books dl div", { has: page.getByText(name, { exact: true }) }).locator("dd");
+const book = (page, name) => page.locator("#summary dl div", { has: page.getByText(name, { exact: true }) }).locator("dd");
 const api = async (path) => (await fetch(new URL(`api/v1/${path}`, url))).json();
 
 /** Begins an import that has nearly all of the sink, so that others are on their way for long; answers what ends it. */

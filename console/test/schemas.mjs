@@ -38,7 +38,7 @@ await withPage(async (page, troubles) => {
   await text.waitFor();
   assert.match(await text.textContent(), /\n {6}"name": "email",\n/);
   assert.equal(await page.locator("main b").count(), 0, "what a schema says is text");
-  const book = (name) => page.locator("#books dl div", { has: page.locator("dt", { hasText: new RegExp(`^${name}$`) }) }).locator("dd");
+  const book = (name) => page.locator("#summary dl div", { has: page.locator("dt", { hasText: new RegExp(`^${name}$`) }) }).locator("dd");
   assert.match(await book("Compatibility").textContent(), /^BACKWARD/);
   assert.equal(await book("Version").textContent(), "2 of 2 versions");
 

@@ -28,7 +28,7 @@ await withPage(async (page, troubles) => {
     const answer = await fetch(new URL("event/in/x", url), { method: "POST", body: JSON.stringify({ v }) });
     assert.equal(answer.status, 200);
   };
-  const book = (name) => page.locator("#books dl div", { hasText: name }).locator("dd").first();
+  const book = (name) => page.locator("#summary dl div", { hasText: name }).locator("dd").first();
   // Rows are shown from the first look on.
   let sent = 0;
   const rows = page.locator("#rows pre");
@@ -40,7 +40,7 @@ await withPage(async (page, troubles) => {
   }
   await page.waitForFunction((n) => document.querySelector("#rows pre")?.textContent.includes(`{"v":${n}}`), sent);
   await page.locator("#rows .plot canvas").waitFor();
-  await page.waitForFunction((n) => document.querySelector("#books dd")?.textContent === String(n), sent);
+  await page.waitForFunction((n) => document.querySelector("#summary dd")?.textContent === String(n), sent);
 
   await button(page, "Pause").click();
   await page.getByText("paused", { exact: true }).waitFor();

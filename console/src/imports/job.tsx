@@ -33,7 +33,7 @@ export function JobPage({ id, query }: { id: string; query: URLSearchParams }) {
       <Trouble text={trouble ?? asked.error ?? job.error} />
       <Steering of={job} busy={busy} act={(method, step) => void act(() => send(method, `${path}${step}`))} />
       <div className="plots">
-        <Books of={job} />
+        <Summary of={job} />
         <figure>
           <figcaption>Records</figcaption>
           <RatePlot rates={rates} unit="records/s" lines={[{ key: id, label: "records/s" }]} />
@@ -65,7 +65,7 @@ function Steering({ of, busy, act }: { of: Job; busy: boolean; act: (method: str
 }
 
 /** The counts, all of committed rows. */
-function Books({ of }: { of: Job }) {
+function Summary({ of }: { of: Job }) {
   const seen = of.records_done + of.records_rejected;
   const whole = hasEnded(of) ? count(of.records_total) : `about ${count(of.records_total)}`;
   const books: [string, ReactNode][] = [
@@ -86,8 +86,8 @@ function Books({ of }: { of: Job }) {
     ["Last got on", <Ago at_ms={of.updated_ms} />],
   ];
   return (
-    <section id="books" aria-labelledby="books-title">
-      <h2 id="books-title">Books</h2>
+    <section id="summary" aria-labelledby="summary-title">
+      <h2 id="summary-title">Summary</h2>
       <p><JobProgress of={of} /></p>
       <dl>{books.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>
     </section>

@@ -61,7 +61,7 @@ export function StatementPage({ id }: { id: string }) {
         <button type="button" disabled={busy} onClick={() => void act(() => send("POST", `${path}/${isPaused ? "resume" : "pause"}`))}>{isPaused ? "Resume" : "Pause"}</button>
         <button type="button" className="grave" disabled={busy} onClick={() => void act(remove)}>Remove</button>
       </div>
-      <Books of={statement} />
+      <Summary of={statement} />
       <LiveRows key={statement.id} id={statement.id} />
       {said !== null && <p className="said" role="status">{said}</p>}
       <Editor key={statement.generation} statement={statement} again={asked.again} replaced={setSaid} />
@@ -70,7 +70,7 @@ export function StatementPage({ id }: { id: string }) {
 }
 
 /** What became of the events: the parts add up to what came. */
-function Books({ of }: { of: Statement }) {
+function Summary({ of }: { of: Statement }) {
   const books: [string, string][] = [
     ["Received", count(of.received_total)],
     ["Emitted", `${count(of.emitted_total)} rows of ${count(of.emitted_from_total)} events`],
@@ -88,8 +88,8 @@ function Books({ of }: { of: Statement }) {
     ["To", of.sink ?? "–"],
   ];
   return (
-    <section id="books" aria-labelledby="books-title">
-      <h2 id="books-title">Books</h2>
+    <section id="summary" aria-labelledby="summary-title">
+      <h2 id="summary-title">Summary</h2>
       <dl>{books.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>
     </section>
   );

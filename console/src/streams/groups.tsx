@@ -52,7 +52,7 @@ export function GroupPage({ name }: { name: string }) {
       {group === null ? asked.error === null && <p className="empty">Reading…</p> : (
         <>
           <div className="plots">
-            <Books of={group} />
+            <Summary of={group} />
             <figure>
               <figcaption>Records that it has not read</figcaption>
               <RatePlot rates={lag} unit="records" lines={[{ key: name, label: "lag" }]} />
@@ -68,7 +68,7 @@ export function GroupPage({ name }: { name: string }) {
   );
 }
 
-function Books({ of }: { of: GroupDetail }) {
+function Summary({ of }: { of: GroupDetail }) {
   const books: [string, string][] = [
     ["Lag", plural(of.lag_total, "record")],
     ["Members", count(of.members.length)],
@@ -77,8 +77,8 @@ function Books({ of }: { of: GroupDetail }) {
     ["Assignor", of.assignor === null || of.assignor === "" ? "–" : of.assignor],
   ];
   return (
-    <section id="books" aria-labelledby="books-title">
-      <h2 id="books-title">Books</h2>
+    <section id="summary" aria-labelledby="summary-title">
+      <h2 id="summary-title">Summary</h2>
       <dl>{books.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value === "" ? "–" : value}</dd></div>)}</dl>
     </section>
   );

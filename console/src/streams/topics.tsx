@@ -62,7 +62,7 @@ export function TopicPage({ name, query }: { name: string; query: URLSearchParam
       {topic === null ? asked.error === null && <p className="empty">Reading…</p> : (
         <>
           <div className="plots">
-            <Books of={topic} />
+            <Summary of={topic} />
             <figure>
               <figcaption>Records into it</figcaption>
               <RatePlot rates={rates} unit="records/s" lines={[{ key: name, label: "records/s" }]} />
@@ -78,7 +78,7 @@ export function TopicPage({ name, query }: { name: string; query: URLSearchParam
   );
 }
 
-function Books({ of }: { of: TopicDetail }) {
+function Summary({ of }: { of: TopicDetail }) {
   const held = of.offsets.reduce((sum, one) => sum + Math.max(0, one.end - one.start), 0);
   const books: [string, string][] = [
     ["For Kafka", of.wire_name],
@@ -91,8 +91,8 @@ function Books({ of }: { of: TopicDetail }) {
     ["Durability", of.durability],
   ];
   return (
-    <section id="books" aria-labelledby="books-title">
-      <h2 id="books-title">Books</h2>
+    <section id="summary" aria-labelledby="summary-title">
+      <h2 id="summary-title">Summary</h2>
       <dl>{books.map(([name, value]) => <div key={name}><dt>{name}</dt><dd>{value}</dd></div>)}</dl>
     </section>
   );
