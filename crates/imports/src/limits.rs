@@ -19,11 +19,8 @@ pub(crate) const SLICE_RECORDS: u32 = 50;
 /// Records of one turn, or one slice where that has more.
 pub(crate) const TURN_RECORDS: usize = SLICE_RECORDS_MAX as usize;
 
-/// The same while people are served.
-pub(crate) const TURN_RECORDS_WHILE_SERVED: usize = 2 * SLICE_RECORDS as usize;
-
-/// The same where records go to a file, whose one writer they wait for.
-pub(crate) const TURN_RECORDS_WHILE_SERVED_BY_A_FILE: usize = SLICE_RECORDS as usize;
+/// The same while people are served: one usual slice.
+pub(crate) const TURN_RECORDS_WHILE_SERVED: usize = SLICE_RECORDS as usize;
 
 /// Bytes of the file from which on a turn has no further slice: so that others, and a cancel, wait no
 /// longer than for one slice of the largest.

@@ -116,7 +116,7 @@ impl Core {
             ordinal: job.next_ordinal,
         };
         let is_serving = self.guard.lock().is_serving(self.opened.elapsed());
-        let count = self.slices_of_turn(&job, is_serving);
+        let count = slices_of_turn(&job, is_serving);
         let source = Source {
             file,
             job: job.clone(),
@@ -186,17 +186,6 @@ impl Core {
             false => limits::SLICE_RECORDS,
         };
         self.config.slice_records.unwrap_or(usual)
-    }
-
-    /// How many slices of a job are one turn.
-    fn slices_of_turn(&self, job: &Job, is_serving: bool) -> usize {
-        let records = usize::try_from(job.slice_records).unwrap_or(usize::MAX);
-        let turn = match (is_serving, self.registry.is_shared()) {
-            (false, _) => limits::TURN_RECORDS,
-            (true, true) => limits::TURN_RECORDS_WHILE_SERVED,
-            (true, false) => limits::TURN_RECORDS_WHILE_SERVED_BY_A_FILE,
-        };
-        (turn / records.max(1)).clamp(1, limits::TURN_SLICES_MAX)
     }
 
     /// The selectors that a job's slices are read for; none while the tenant's records are not found
@@ -347,6 +336,16 @@ pub(crate) async fn work(core: Arc<Core>) {
             }
         }
     }
+}
+
+/// How many slices of a job are one turn.
+fn slices_of_turn(job: &Job, is_serving: bool) -> usize {
+    let records = usize::try_from(job.slice_records).unwrap_or(usize::MAX);
+    let turn = match is_serving {
+        true => limits::TURN_RECORDS_WHILE_SERVED,
+        false => limits::TURN_RECORDS,
+    };
+    (turn / records.max(1)).clamp(1, limits::TURN_SLICES_MAX)
 }
 
 /// A slice's records as they go to the topic, the first with this number.
