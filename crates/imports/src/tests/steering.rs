@@ -1,7 +1,10 @@
 //! Jobs steered from outside: paused, retried, uploaded in pieces, taken over.
 
 use super::*;
+use crate::commit::{Committed, Lease, Writing};
+use crate::job::Job;
 use crate::keys::Selectors;
+use crate::registry::Registry;
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_paused_job_stands_still_and_goes_on_where_it_stopped() {
@@ -216,31 +219,10 @@ async fn a_worker_that_lost_its_lease_commits_nothing() {
     let path = format!("/api/v1/imports/{id}");
     let (_, paused) = service.post(&format!("{path}/pause")).await;
     service.post(&format!("{path}/resume")).await;
-    // What a worker knew before the pause: its token is of no use any more.
-    let registry = &service.imports.core.registry;
+    let registry = service.imports.core.registry.clone();
     let job = registry.job(&id).await.unwrap();
-    let mut slice = crate::slice::Slice::default();
-    slice.start = job.bytes_done;
-    slice.end = job.bytes_done + 1;
-    let lease = crate::commit::Lease {
-        token: 1,
-        lasts: Duration::from_secs(1),
-    };
-    let now = base::UnixMillis(0);
-    let writing = crate::commit::Writing {
-        lease,
-        selectors: &Selectors::default(),
-        rows: 1,
-    };
-    let sent = std::future::ready(Ok(vec![None]));
-    let committed = registry
-        .commit_slices(&job, vec![slice], sent, writing, now)
-        .await;
-    assert_eq!(
-        committed.unwrap(),
-        crate::commit::Committed::Fenced,
-        "{paused}"
-    );
+    let committed = commit_by_a_lost_lease(registry, job, async {}).await;
+    assert_eq!(committed, Committed::Fenced, "{paused}");
     assert_eq!(service.ended(&id).await["records_done"], 3_000);
     service.close().await;
 }
@@ -256,36 +238,44 @@ async fn nobody_waits_for_the_database_while_a_topic_takes_long() {
     service.post(&format!("{path}/pause")).await;
     let registry = service.imports.core.registry.clone();
     let job = registry.job(&id).await.unwrap();
-    let mut slice = crate::slice::Slice::default();
-    slice.start = job.bytes_done;
-    slice.end = job.bytes_done + 1;
     let (stored, is_stored) = tokio::sync::oneshot::channel();
-    let commit = tokio::spawn(async move {
-        let lease = crate::commit::Lease {
-            token: 1,
-            lasts: Duration::from_secs(1),
-        };
-        let writing = crate::commit::Writing {
-            lease,
-            selectors: &Selectors::default(),
-            rows: 1,
-        };
-        let sending = async {
-            is_stored.await.unwrap();
-            Ok(vec![None])
-        };
-        let now = base::UnixMillis(0);
-        registry
-            .commit_slices(&job, vec![slice], sending, writing, now)
-            .await
-    });
+    let commit = tokio::spawn(commit_by_a_lost_lease(registry, job, async {
+        is_stored.await.unwrap();
+    }));
     // It is written by a file's one writer, and ends while the topic has not answered.
     service.post(&format!("{path}/resume")).await;
     assert_eq!(service.ended(&id).await["records_done"], 3_000);
     stored.send(()).unwrap();
-    let committed = commit.await.unwrap();
-    assert_eq!(committed.unwrap(), crate::commit::Committed::Late);
+    assert_eq!(commit.await.unwrap(), Committed::Late);
     service.close().await;
+}
+
+/// Commits a slice as a worker would that knows the job from before a pause, by a token that is of no use
+/// any more, once the topic has it.
+async fn commit_by_a_lost_lease(
+    registry: Registry,
+    job: Job,
+    stored: impl Future<Output = ()>,
+) -> Committed {
+    let mut slice = crate::slice::Slice::default();
+    slice.start = job.bytes_done;
+    slice.end = job.bytes_done + 1;
+    let lease = Lease {
+        token: 1,
+        lasts: Duration::from_secs(1),
+    };
+    let writing = Writing {
+        lease,
+        selectors: &Selectors::default(),
+        rows: 1,
+    };
+    let sending = async {
+        stored.await;
+        Ok(vec![None])
+    };
+    let now = base::UnixMillis(0);
+    let committed = registry.commit_slices(&job, vec![slice], sending, writing, now);
+    committed.await.unwrap()
 }
 
 #[tokio::test(flavor = "multi_thread")]
