@@ -16,6 +16,7 @@ mod credential;
 mod error;
 #[doc(hidden)]
 pub mod fuzzing;
+mod host;
 mod jwt;
 pub mod limits;
 mod login;
@@ -49,6 +50,7 @@ pub use acl::{
 };
 pub use credential::{Credential, ScramHash};
 pub use error::AccessError;
+pub use host::is_this_machine;
 pub use jwt::{Bearer, JwtConfig, Jwts, SignedIn};
 pub use login::{Login, Mechanism, Refusal, Step};
 pub use meters::Meters;

@@ -8,16 +8,15 @@
 //! name lead here (DNS rebinding).
 
 use std::io;
-use std::net::IpAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
+use access::is_this_machine;
 use bytes::{Buf, Bytes};
 use futures_util::{Sink, Stream};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio_tungstenite::tungstenite::handshake::server::{ErrorResponse, Request, Response};
-use tokio_tungstenite::tungstenite::http::uri::Authority;
 use tokio_tungstenite::tungstenite::http::{HeaderMap, HeaderValue, StatusCode, header};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{Error, Message};
@@ -110,17 +109,7 @@ fn is_welcome(origin: &HeaderValue, host: Option<&HeaderValue>, pages: &Pages) -
     let from = origin.split_once("://").map(|(_, authority)| authority);
     let own = host.and_then(|host| host.to_str().ok());
     from.zip(own).is_some_and(|(from, own)| {
-        from.eq_ignore_ascii_case(own) && (pages.by_any_name || is_address(own))
-    })
-}
-
-/// Whether a host is an address, or the one name that always means this machine.
-fn is_address(host: &str) -> bool {
-    let authority = host.parse::<Authority>();
-    authority.is_ok_and(|authority| {
-        let name = authority.host();
-        let bare = name.trim_start_matches('[').trim_end_matches(']');
-        bare.eq_ignore_ascii_case("localhost") || bare.parse::<IpAddr>().is_ok()
+        from.eq_ignore_ascii_case(own) && (pages.by_any_name || is_this_machine(own))
     })
 }
 

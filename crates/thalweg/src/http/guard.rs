@@ -30,7 +30,9 @@ pub(super) fn refusal(
 ) -> Option<&'static str> {
     let text = |name| headers.get(name).and_then(|value| value.to_str().ok());
     let host = text(HOST).unwrap_or_default();
-    if guard == Guard::OriginAndHost && !is_this_machine(host) {
+    // HTTP/1.0 sends no host at all.
+    let is_own = host.is_empty() || access::is_this_machine(host);
+    if guard == Guard::OriginAndHost && !is_own {
         return Some("this port is reached by its address; use 127.0.0.1 or localhost as host");
     }
     let origin = text(ORIGIN)?;
@@ -45,16 +47,6 @@ pub(super) fn refusal(
              pass the Host header on, or list the page's origin in cors.allowed_origins",
         ),
     }
-}
-
-/// An address, or the one name that always means this machine. HTTP/1.0 sends no host at all.
-fn is_this_machine(host: &str) -> bool {
-    let name = match host.rsplit_once(':') {
-        Some((name, port)) if port.bytes().all(|b| b.is_ascii_digit()) => name,
-        _ => host,
-    };
-    let bare = name.trim_start_matches('[').trim_end_matches(']');
-    bare.is_empty() || bare == "localhost" || bare.parse::<std::net::IpAddr>().is_ok()
 }
 
 #[cfg(test)]
