@@ -78,6 +78,7 @@ impl Database {
             "SELECT count(pg_logical_emit_message(false, 'lab', repeat('x', {LOG_MESSAGE}))) \
              FROM generate_series(1, {LOG_MESSAGES})"
         );
+        need("psql", "--version", "postgresql-client")?;
         let mut psql = Command::new("psql");
         psql.args([self.url.as_str(), "-q", "-c", &fill, "-c", "CHECKPOINT"]);
         run(&mut psql).map(drop)
