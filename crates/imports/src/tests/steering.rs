@@ -212,17 +212,12 @@ async fn an_upload_in_pieces_goes_on_where_it_broke_off_also_after_a_restart() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_worker_that_lost_its_lease_commits_nothing() {
     let folder = tempfile::tempdir().unwrap();
-    let service = Service::open(folder.path(), small_slices(10)).await;
-    let id = service
-        .import("format=marc&sink=records", books(0..3_000))
-        .await;
-    let path = format!("/api/v1/imports/{id}");
-    let (_, paused) = service.post(&format!("{path}/pause")).await;
-    service.post(&format!("{path}/resume")).await;
+    let (service, id) = paused(folder.path()).await;
+    service.post(&format!("/api/v1/imports/{id}/resume")).await;
     let registry = service.imports.core.registry.clone();
     let job = registry.job(&id).await.unwrap();
     let committed = commit_by_a_lost_lease(registry, job, async {}).await;
-    assert_eq!(committed, Committed::Fenced, "{paused}");
+    assert_eq!(committed, Committed::Fenced);
     assert_eq!(service.ended(&id).await["records_done"], 3_000);
     service.close().await;
 }
@@ -230,12 +225,7 @@ async fn a_worker_that_lost_its_lease_commits_nothing() {
 #[tokio::test(flavor = "multi_thread")]
 async fn nobody_waits_for_the_database_while_a_topic_takes_long() {
     let folder = tempfile::tempdir().unwrap();
-    let service = Service::open(folder.path(), small_slices(10)).await;
-    let id = service
-        .import("format=marc&sink=records", books(0..3_000))
-        .await;
-    let path = format!("/api/v1/imports/{id}");
-    service.post(&format!("{path}/pause")).await;
+    let (service, id) = paused(folder.path()).await;
     let registry = service.imports.core.registry.clone();
     let job = registry.job(&id).await.unwrap();
     let (stored, is_stored) = tokio::sync::oneshot::channel();
@@ -243,11 +233,21 @@ async fn nobody_waits_for_the_database_while_a_topic_takes_long() {
         is_stored.await.unwrap();
     }));
     // It is written by a file's one writer, and ends while the topic has not answered.
-    service.post(&format!("{path}/resume")).await;
+    service.post(&format!("/api/v1/imports/{id}/resume")).await;
     assert_eq!(service.ended(&id).await["records_done"], 3_000);
     stored.send(()).unwrap();
     assert_eq!(commit.await.unwrap(), Committed::Late);
     service.close().await;
+}
+
+/// A service with an import of 3,000 records into the sink, which is paused unless it has ended already.
+async fn paused(folder: &Path) -> (Service, String) {
+    let service = Service::open(folder, small_slices(10)).await;
+    let id = service
+        .import("format=marc&sink=records", books(0..3_000))
+        .await;
+    service.post(&format!("/api/v1/imports/{id}/pause")).await;
+    (service, id)
 }
 
 /// Commits a slice as a worker would that knows the job from before a pause, by a token that is of no use
