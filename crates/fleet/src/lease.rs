@@ -43,7 +43,9 @@ impl Lease {
 
 /// Runs until `stop`.
 pub async fn run(fleet: Arc<Inner>, stop: CancellationToken) {
-    let (mut cleaned, mut pruned, mut unused) = (None::<Instant>, None::<Instant>, None::<Instant>);
+    let (mut cleaned, mut pruned) = (None::<Instant>, None::<Instant>);
+    // Not at once: agents that were away with this node are to say first what they use.
+    let mut unused = Instant::now();
     let mut is_left_behind = false;
     loop {
         let asked = Instant::now();
@@ -80,9 +82,9 @@ pub async fn run(fleet: Arc<Inner>, stop: CancellationToken) {
                 fleet.prune(fence).await;
                 pruned = Some(asked);
             }
-            if unused.is_none_or(|at| at.elapsed() >= limits::UNUSED_INTERVAL) {
+            if unused.elapsed() >= limits::UNUSED_INTERVAL {
                 fleet.remove_unused(fence).await;
-                unused = Some(asked);
+                unused = asked;
             }
         }
         fleet.sweep_names();
