@@ -91,3 +91,4 @@ mod testing;
 pub use bulletins::{Bulletin, Bulletins, Level};
 pub use error::AgentError;
 pub use logs::{Logs, RollingFile, mistaken_level};
+pub use service::Service;

@@ -1,4 +1,4 @@
-//! Tells systemd how the agent is doing (`Type=notify`), where systemd wants to know.
+//! Tells systemd how the process is doing (`Type=notify`), where systemd wants to know.
 //!
 //! Source: sd_notify(3), sd_watchdog_enabled(3).
 
@@ -11,16 +11,16 @@ use std::time::Duration;
 
 /// The way to systemd.
 #[derive(Debug)]
-pub(crate) struct Service {
+pub struct Service {
     address: SocketAddr,
     socket: UnixDatagram,
-    /// How often systemd wants to hear that the agent lives.
-    pub(crate) watchdog: Option<Duration>,
+    /// How often systemd wants to hear that the process lives.
+    pub watchdog: Option<Duration>,
 }
 
 impl Service {
-    /// From the environment; `None` when systemd did not start the agent or does not ask.
-    pub(crate) fn of_environment() -> Option<Service> {
+    /// From the environment; `None` when systemd did not start the process or does not ask.
+    pub fn of_environment() -> Option<Service> {
         let address = std::env::var_os("NOTIFY_SOCKET")?;
         let number = |name: &str| std::env::var(name).ok()?.parse::<u64>().ok();
         let is_meant =
@@ -29,7 +29,7 @@ impl Service {
         match Service::new(&address, micros) {
             Ok(service) => Some(service),
             Err(error) => {
-                tracing::warn!(%error, "systemd cannot be told how the agent is doing");
+                tracing::warn!(%error, "systemd cannot be told how this process is doing");
                 None
             }
         }
@@ -51,14 +51,14 @@ impl Service {
     }
 
     /// Tells one state, such as `READY=1`.
-    pub(crate) fn tell(&self, state: &str) {
+    pub fn tell(&self, state: &str) {
         if let Err(error) = self.socket.send_to_addr(state.as_bytes(), &self.address) {
             tracing::debug!(%error, state, "systemd did not hear");
         }
     }
 
-    /// Says again and again that the agent lives; as long as its tasks run, that is.
-    pub(crate) async fn keep_alive(&self) {
+    /// Says again and again that the process lives; as long as its tasks run, that is.
+    pub async fn keep_alive(&self) {
         let Some(every) = self.watchdog else {
             return std::future::pending().await;
         };

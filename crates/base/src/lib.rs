@@ -1,11 +1,12 @@
-//! Shared words of the house: ids, sizes, durations, clock and random seams, error reports, and
-//! how metrics are counted and told.
+//! Shared words of the house: ids, sizes, durations, clock and random seams, error reports, how
+//! near a misspelt word is, and how metrics are counted and told.
 //!
 //! Knows no sockets, no files and no protocol; every other crate may use it.
 
 mod clock;
 mod exposition;
 mod histogram;
+mod letters;
 mod lines;
 mod nesting;
 mod output;
@@ -18,6 +19,7 @@ mod units;
 pub use clock::{Clock, ManualClock, SystemClock, UnixMillis};
 pub use exposition::{Exposition, Family, MetricKind};
 pub use histogram::{Histogram, HistogramReading};
+pub use letters::letters_apart;
 pub use lines::LinesPerMinute;
 pub use nesting::nests_too_deep;
 pub use output::still_read;

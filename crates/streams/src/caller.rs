@@ -8,6 +8,7 @@ mod administration;
 mod tenancy;
 mod writing;
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
@@ -570,6 +571,14 @@ impl EventStore for AsCaller {
     ) -> Result<Option<Vec<Vec<Run>>>, StreamsError> {
         self.caller.check_topic(Operation::Describe, topic)?;
         self.store.tenant_runs(topic, tenant).await
+    }
+
+    async fn tenant_bytes(
+        &self,
+        topic: &TopicName,
+    ) -> Result<Option<BTreeMap<TenantId, u64>>, StreamsError> {
+        self.caller.check_topic(Operation::Describe, topic)?;
+        self.store.tenant_bytes(topic).await
     }
 
     async fn count_tenant(

@@ -282,6 +282,25 @@ impl EventStore for Embedded {
         counted.map(Some)
     }
 
+    async fn tenant_bytes(
+        &self,
+        topic: &TopicName,
+    ) -> Result<Option<BTreeMap<TenantId, u64>>, StreamsError> {
+        let Some(topic) = self.streams.topic_by_name(topic) else {
+            return Ok(None);
+        };
+        let streams = Arc::clone(&self.streams);
+        let counted = tokio::task::spawn_blocking(move || {
+            let mut bytes = BTreeMap::new();
+            for partition in topic.partitions() {
+                streams.ask_census(partition, |census| census.add_bytes(&mut bytes))?;
+            }
+            Ok(bytes)
+        });
+        let counted: Result<_, StreamsError> = counted.await.map_err(|_| StreamsError::Closed)?;
+        counted.map(Some)
+    }
+
     async fn count_tenant(
         &self,
         topic: &TopicName,

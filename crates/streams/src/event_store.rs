@@ -3,6 +3,7 @@
 //! The embedded store ([`crate::Streams`]) is one implementation, a Kafka cluster
 //! ([`crate::Cluster`]) the other.
 
+use std::collections::BTreeMap;
 use std::ops::Range;
 use std::time::Duration;
 
@@ -251,6 +252,16 @@ pub trait EventStore: Administration {
         tenant: &TenantId,
     ) -> Result<Option<Vec<Vec<Run>>>, StreamsError> {
         let _ = (topic, tenant);
+        Ok(None)
+    }
+
+    /// Bytes of each tenant's keys and values in a topic that several share; none where the store does
+    /// not tell.
+    async fn tenant_bytes(
+        &self,
+        topic: &TopicName,
+    ) -> Result<Option<BTreeMap<TenantId, u64>>, StreamsError> {
+        let _ = topic;
         Ok(None)
     }
 

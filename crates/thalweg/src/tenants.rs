@@ -17,33 +17,48 @@ pub async fn keep(
     imports: Option<Arc<imports::Imports>>,
     shutdown: CancellationToken,
 ) {
+    // Apart: to count what a large store holds takes its time.
+    let told = async {
+        tokio::join!(
+            async {
+                if let Some(imports) = &imports {
+                    keep_imports_told(&access, imports).await;
+                }
+            },
+            async {
+                if let Some(store) = &store {
+                    keep_quotas_told(&access, &**store).await;
+                }
+            }
+        )
+    };
+    tokio::select! {
+        () = shutdown.cancelled() => {}
+        _ = told => {}
+    }
+}
+
+async fn keep_imports_told(access: &Access, imports: &imports::Imports) {
     let (mut weights, mut classes) = (BTreeMap::new(), BTreeMap::new());
     let mut seen = access.revision();
-    let mut is_told = true;
-    if let Some(imports) = &imports {
-        tell_classes(&access, imports, &mut classes);
-        is_told = tell_weights(&access, imports, &mut weights).await;
+    loop {
+        tell_classes(access, imports, &mut classes);
+        let is_told = tell_weights(access, imports, &mut weights).await;
+        tokio::select! {
+            now = access.changed_since(seen) => seen = now,
+            () = tokio::time::sleep(LOOK), if !is_told => {}
+        }
     }
+}
+
+async fn keep_quotas_told(access: &Access, store: &dyn EventStore) {
+    let mut seen = access.revision();
     loop {
         // Without a bound on what is kept nobody needs to look.
-        let is_bounded = store.is_some() && bounds_stored(&access);
+        let is_bounded = bounds_stored(access);
         tokio::select! {
-            () = shutdown.cancelled() => return,
-            now = access.changed_since(seen) => {
-                seen = now;
-                if let Some(imports) = &imports {
-                    tell_classes(&access, imports, &mut classes);
-                    is_told = tell_weights(&access, imports, &mut weights).await;
-                }
-            }
-            () = tokio::time::sleep(LOOK), if is_bounded || !is_told => {
-                if let Some(imports) = imports.as_ref().filter(|_| !is_told) {
-                    is_told = tell_weights(&access, imports, &mut weights).await;
-                }
-                if let Some(store) = store.as_ref().filter(|_| is_bounded) {
-                    tell_stored(&access, &**store).await;
-                }
-            }
+            now = access.changed_since(seen) => seen = now,
+            () = tokio::time::sleep(LOOK), if is_bounded => tell_stored(access, store).await,
         }
     }
 }

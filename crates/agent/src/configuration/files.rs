@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
-use super::{KEY_NAMES, Placed, Sources, find};
+use super::{KEY_NAMES, Placed, Sources, find, no_such_key};
 use crate::AgentError;
 use crate::limits::CONFIGURATION_BYTES_MAX;
 
@@ -120,7 +120,7 @@ impl Read {
         let own = match find(name) {
             None => {
                 self.problems
-                    .push(format!("{place}: there is no key '{name}'"));
+                    .push(format!("{place}: {}", no_such_key(name)));
                 return;
             }
             Some(key) if key.is_prefix => name,

@@ -101,6 +101,22 @@ pub fn find(name: &str) -> Option<&'static Key> {
     named.or_else(|| KEYS.iter().find(begins))
 }
 
+/// That no key is called so, and which one nearly is.
+fn no_such_key(name: &str) -> String {
+    let keys = KEYS.iter().filter(|key| !key.is_prefix);
+    let spellings = keys.flat_map(|key| [key.kind.name, key.toml]);
+    let near = spellings.map(|known| (base::letters_apart(name, known), known));
+    let near = near.filter(|(apart, known)| *apart <= LETTERS_APART && !known.is_empty());
+    let near = near.min();
+    let hint = near.map_or_else(String::new, |(_, known)| {
+        format!("; did you mean '{known}'?")
+    });
+    format!("there is no key '{name}'{hint}")
+}
+
+/// Keys with so many letters wrong are suggested.
+const LETTERS_APART: usize = 3;
+
 impl Configuration {
     /// Reads and checks the settings. `data` is the data folder, whose key opens sealed values.
     ///
@@ -176,7 +192,7 @@ impl Configuration {
 
     fn take(&mut self, name: &str, placed: &Placed) -> Result<(), String> {
         let Some(key) = find(name) else {
-            return Err(format!("there is no key '{name}'"));
+            return Err(no_such_key(name));
         };
         let own = if key.is_prefix { name } else { key.kind.name };
         let mut value = placed.value.clone();

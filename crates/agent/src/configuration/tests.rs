@@ -123,7 +123,7 @@ nifi.c2.mqtt.heartbeat.topic=x",
     )
     .unwrap_err();
     for part in [
-        "line 2: there is no key 'nifi.flow.configuration.fiel'",
+        "line 2: there is no key 'nifi.flow.configuration.fiel'; did you mean 'nifi.flow.configuration.file'?",
         "line 3: nifi.administrative.yield.duration: 'soon' is no duration",
         "line 4: this is no key=value",
         "line 5: nifi.content.repository.rocksdb.use.synchronous.writes: 'maybe' is no true or",
@@ -254,7 +254,10 @@ volatile_content_count_max = 5\n[metrics]\nmetrics = [\"a\", \"b\"]\n",
         .unwrap_err()
         .to_string();
     assert!(error.contains("write it as KEY=VALUE"), "{error}");
-    assert!(error.contains("there is no key 'c2.ulr'"), "{error}");
+    assert!(
+        error.contains("there is no key 'c2.ulr'; did you mean 'c2.url'?"),
+        "{error}"
+    );
 }
 
 #[test]

@@ -127,6 +127,14 @@ impl Census {
         self.of.get(name).into_iter().flatten().copied().collect()
     }
 
+    /// Adds the bytes of each tenant's records.
+    pub(crate) fn add_bytes(&self, bytes: &mut BTreeMap<TenantId, u64>) {
+        for (name, runs) in &self.of {
+            let of_runs: u64 = runs.iter().map(|run| run.bytes).sum();
+            *bytes.entry(name.clone()).or_default() += of_runs;
+        }
+    }
+
     /// Where those of a tenant's runs lie that hold anything from before `before`.
     pub(super) fn older(&self, name: &TenantId, before: Option<UnixMillis>) -> Option<Range<i64>> {
         let runs = self.of.get(name)?.iter();
@@ -287,7 +295,7 @@ impl Streams {
     ///
     /// # Errors
     /// As [`Census::look`].
-    pub(super) fn ask_census<T>(
+    pub(crate) fn ask_census<T>(
         &self,
         partition: &Partition,
         ask: impl FnOnce(&Census) -> T,

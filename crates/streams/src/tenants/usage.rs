@@ -178,7 +178,9 @@ fn shared_use(info: &TopicInfo, event: String, runs: &[Vec<Run>]) -> TopicUse {
     }
 }
 
-/// Bytes that the store holds of each tenant's own topics.
+/// Bytes that the store holds of each tenant: of its own topics those of the batches, in shared ones
+/// those of its records' keys and values. A shared topic of which the store cannot tell whose the
+/// records are counts for nobody.
 ///
 /// # Errors
 /// The store's.
@@ -188,8 +190,22 @@ pub async fn stored_bytes(
 ) -> Result<BTreeMap<TenantId, u64>, StreamsError> {
     let mut bytes: BTreeMap<TenantId, u64> = BTreeMap::new();
     for info in store.topics().await? {
-        if let Some(OfTopic::Tenant(owner)) = snapshot.owner_of_topic(info.name.wire_name()) {
-            *bytes.entry(owner.clone()).or_default() += info.bytes_stored.unwrap_or(0);
+        match snapshot.owner_of_topic(info.name.wire_name()) {
+            Some(OfTopic::Tenant(owner)) => {
+                *bytes.entry(owner.clone()).or_default() += info.bytes_stored.unwrap_or(0);
+            }
+            Some(OfTopic::Shared(_)) => match store.tenant_bytes(&info.name).await {
+                Ok(counted) => {
+                    for (owner, counted) in counted.into_iter().flatten() {
+                        *bytes.entry(owner).or_default() += counted;
+                    }
+                }
+                Err(error) => {
+                    let topic = info.name.display();
+                    tracing::debug!(topic, error = %base::report(&error), "cannot count whose records these are");
+                }
+            },
+            None => {}
         }
     }
     Ok(bytes)

@@ -54,6 +54,14 @@ async fn told(house: &House, tenant: &str) -> (u64, u64) {
     })
 }
 
+/// What counts for the quotas of both.
+async fn stored_bytes(house: &House) -> [(&'static str, u64); 2] {
+    let snapshot = house.access.snapshot();
+    let stored = crate::tenants::stored_bytes(&*house.store, &snapshot).await;
+    let stored = stored.unwrap();
+    ["beta", "diku"].map(|name| (name, stored[&name.parse().unwrap()]))
+}
+
 /// A record of this time, written to the shared topic in a tenant's name.
 async fn at(house: &House, of: &[(&str, &str, i64)]) {
     let record = |(tenant, value, time): &(&str, &str, i64)| Record {
@@ -96,11 +104,13 @@ async fn a_tenants_records_go_and_others_stay_where_they_are() {
     .await;
     house.produce(DIKU, 0, &["8"], sequence(0)).await.unwrap();
     assert_eq!(told(&house, "diku").await, (5, 5));
+    assert_eq!(stored_bytes(&house).await, [("beta", 3), ("diku", 5)]);
     let purged = purge(&house, "diku", None).await;
     assert_eq!(house.stored(ALL), ["3beta", "5beta", "7beta"]);
     assert_eq!(purged, gone(5));
     assert_eq!(told(&house, "diku").await, (0, 0));
     assert_eq!(told(&house, "beta").await, (3, 3));
+    assert_eq!(stored_bytes(&house).await, [("beta", 3), ("diku", 0)]);
     assert_eq!(purge(&house, "diku", None).await, gone(0));
     // Offsets go on, and a batch that comes again is still known.
     let again = house.produce(DIKU, 0, &["8"], sequence(0)).await.unwrap();

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
+use base::letters_apart;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 
@@ -308,7 +309,9 @@ fn written_value(text: &str) -> Value {
 
 /// The name that is meant by one with few letters wrong.
 fn nearest(known: impl Iterator<Item = String>, name: &str) -> Option<String> {
-    let near = known.map(|known| (distance(&known, name), known)).min();
+    let near = known
+        .map(|known| (letters_apart(name, &known), known))
+        .min();
     near.filter(|(distance, _)| *distance <= NEAR)
         .map(|(_, known)| known)
 }
@@ -330,23 +333,6 @@ fn elsewhere<'k>(keys: &'k [String], key: &str) -> Vec<&'k str> {
         ..=ELSEWHERE => found.into_iter().collect(),
         _ => Vec::new(),
     }
-}
-
-/// Levenshtein's distance, for "did you mean".
-fn distance(a: &str, b: &str) -> usize {
-    let b: Vec<char> = b.chars().collect();
-    let mut row: Vec<usize> = (0..=b.len()).collect();
-    for (i, x) in a.chars().enumerate() {
-        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
-        for (j, y) in b.iter().enumerate() {
-            let above = row[j + 1];
-            row[j + 1] = (diagonal + usize::from(x != *y))
-                .min(above + 1)
-                .min(row[j] + 1);
-            diagonal = above;
-        }
-    }
-    row[b.len()]
 }
 
 const VARIABLE_PREFIX: &str = "THALWEG_";

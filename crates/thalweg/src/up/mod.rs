@@ -169,7 +169,20 @@ async fn serve(
     } else {
         None
     };
-    wait_for_stop().await?;
+    let service = agent::Service::of_environment();
+    let tell = |state| service.iter().for_each(|service| service.tell(state));
+    tell("READY=1");
+    let alive = async {
+        match &service {
+            Some(service) => service.keep_alive().await,
+            None => std::future::pending().await,
+        }
+    };
+    tokio::select! {
+        stopped = wait_for_stop() => stopped?,
+        () = alive => {}
+    }
+    tell("STOPPING=1");
     tracing::info!("stopping; a second Ctrl-C stops at once");
     tokio::spawn(async {
         if wait_for_stop().await.is_ok() {

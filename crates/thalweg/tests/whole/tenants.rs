@@ -13,6 +13,16 @@ pub struct House {
     password: String,
 }
 
+/// ACLs hold for whom they name.
+const SETTINGS: [&str; 6] = [
+    "--set",
+    "streams.authorization=acl",
+    "--set",
+    "streams.allow_if_no_acl=true",
+    "--set",
+    "streams.super_users=[\"User:admin\"]",
+];
+
 impl House {
     pub fn start(dir: &Path) -> House {
         let mechanisms = "streams.sasl.mechanisms=[\"PLAIN\", \"SCRAM-SHA-256\"]";
@@ -27,14 +37,8 @@ impl House {
         }
         let password = dir.join("password");
         std::fs::write(&password, "secret\n").unwrap();
-        let settings = [
-            "streams.authorization=acl",
-            "streams.allow_if_no_acl=true",
-            "streams.super_users=[\"User:admin\"]",
-        ];
-        let settings: Vec<&str> = settings.iter().flat_map(|it| ["--set", it]).collect();
         let house = House {
-            up: Up::start_with(&data, &[settings.as_slice(), more].concat()),
+            up: Up::start_with(&data, &[&SETTINGS, more].concat()),
             password: password.display().to_string(),
         };
         for (name, member) in [("acme", "User:ann"), ("beta", "User:bob")] {
@@ -192,6 +196,37 @@ fn a_tenants_records_go_to_a_collection_and_back() {
         (&json!(shared), &json!(1)),
         "{usage}"
     );
+}
+
+#[test]
+fn what_a_tenant_keeps_in_a_shared_topic_counts_for_its_quota_after_a_restart_too() {
+    let dir = folder();
+    let mut house = House::start(dir.path());
+    house.admin(&["topics", "create", "env.ns.acme.ORDERS"]);
+    house.admin(&["tenants", "set", "acme", "--collection", "ALL"]);
+    eventually("the switch", || {
+        let shown = house.admin(&["tenants", "show", "acme"]);
+        shown["switching_to"].is_null().then_some(())
+    });
+    let send = |house: &House, bytes: usize| {
+        let body = json!({"records": [{"value": "x".repeat(bytes)}]});
+        let path = "/topics/env.ns.acme.ORDERS";
+        let (status, told) = house.call("ann", "rest", path, Some(body));
+        let refused = told["error_code"].as_u64();
+        refused
+            .or(told["offsets"][0]["error_code"].as_u64())
+            .unwrap_or(status.into())
+    };
+    assert_eq!(send(&house, 2_000), 200);
+    house.admin(&["tenants", "set", "acme", "--stored", "1000"]);
+    house.up.kill();
+    house.up = house.up.start_again(&SETTINGS);
+    eventually("the quota holds", || {
+        (send(&house, 1) == 50701).then_some(())
+    });
+    assert_eq!(send(&house, 1), 50701);
+    house.admin(&["tenants", "purge", "acme", "--everything"]);
+    eventually("there is room", || (send(&house, 1) == 200).then_some(()));
 }
 
 #[test]

@@ -2,11 +2,12 @@
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
+use std::os::unix::net::UnixDatagram;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
 
-use crate::harness::{Up, curl, folder, signal, text, thalweg_command};
+use crate::harness::{Running, Up, curl, folder, signal, text, thalweg_command};
 
 #[test]
 fn up_is_ready_well_within_a_second_and_says_where() {
@@ -52,6 +53,39 @@ fn ctrl_c_stops_cleanly_and_everything_is_there_again() {
     );
     let up = Up::start(&data);
     assert_eq!(up.get("/api/v1/topics")["topics"][0]["name"], "kept");
+}
+
+#[test]
+fn systemd_hears_that_it_is_ready_lives_and_stops() {
+    let dir = folder();
+    let socket = dir.path().join("notify");
+    let systemd = UnixDatagram::bind(&socket).unwrap();
+    systemd
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let hear = || {
+        let mut buffer = [0; 64];
+        let len = systemd.recv(&mut buffer).expect("systemd hears nothing");
+        text(&buffer[..len])
+    };
+    let mut up = thalweg_command();
+    up.args([
+        "up",
+        "--role",
+        "fleet",
+        "--set",
+        "fleet.listen=127.0.0.1:0",
+        "--data",
+    ])
+    .arg(dir.path().join("data"))
+    .env("NOTIFY_SOCKET", &socket)
+    .env("WATCHDOG_USEC", "200000")
+    .env_remove("WATCHDOG_PID");
+    let up = Running::start(&mut up, &dir.path().join("up.log"));
+    assert_eq!(hear(), "READY=1");
+    assert_eq!((hear(), hear()), ("WATCHDOG=1".into(), "WATCHDOG=1".into()));
+    up.stop();
+    while hear() != "STOPPING=1" {}
 }
 
 #[test]
