@@ -96,6 +96,7 @@ function Summary({ of }: { of: Job }) {
 
 /** The rejected records: their file, and the job that tries them again. */
 function Rejects({ of, busy, path, retry }: { of: Job; busy: boolean; path: string; retry: (repaired?: File) => void }) {
+  const leftOut = of.rejects_left_out ?? 0;
   const open = (event: ChangeEvent<HTMLInputElement>) => {
     const file = event.currentTarget.files?.[0];
     if (file !== undefined) {
@@ -110,6 +111,7 @@ function Rejects({ of, busy, path, retry }: { of: Job; busy: boolean; path: stri
         <button type="button" disabled={busy || !hasEnded(of)} onClick={() => retry()}>Retry them as they are</button>
         {hasEnded(of) && <label>Retry a repaired file <input type="file" onChange={open} /></label>}
       </div>
+      {leftOut > 0 && <p>{count(leftOut)} of them are larger than 128 KiB and not in the file; the journal has their offsets.</p>}
     </section>
   );
 }

@@ -26,6 +26,7 @@ export interface Job {
   records_updated: number;
   records_skipped: number;
   records_rejected: number;
+  rejects_left_out?: number;
   /** While the file comes in, what has come. */
   bytes_total: number;
   bytes_done: number;

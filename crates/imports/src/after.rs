@@ -77,7 +77,7 @@ impl Core {
             });
             match after {
                 After::Held(_) => live.schedule.not_run(number),
-                _ => live.schedule.done(number, cost, !waits && !stopped),
+                _ => live.turn_ended(number, cost, !waits && !stopped),
             }
             let waiting = live.jobs.get(&number).filter(|_| waits && !stopped);
             waiting.map(|job| match after {

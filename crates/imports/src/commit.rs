@@ -2,6 +2,7 @@
 //! slice. So a job that is complete is complete, and its counts can be counted again.
 
 use std::pin::pin;
+use std::sync::Arc;
 use std::time::Duration;
 
 use base::{TenantId, UnixMillis};
@@ -12,15 +13,15 @@ use crate::error::ImportsError;
 use crate::job::{Job, JobState};
 use crate::keys::Selectors;
 use crate::limits;
-use crate::policy::{Decided, Keys, decide, there};
+use crate::policy::{BY_ID, Decided, Keys, decide, replaces, replacing, there};
 use crate::registry::{Registry, signed};
 use crate::slice::{Remark, RemarkKind, Slice, SliceRecord};
 
 /// What came of a slice's commit.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Committed {
-    /// It is in, and this is the job's state now.
-    State(JobState),
+    /// It is in, and this is the job now.
+    Job(Arc<Job>),
     /// Nothing was written: the job was stopped, or another process has taken it over.
     Fenced,
     /// Nothing was written: the tenant's records are found by more selectors than the slices were
@@ -125,7 +126,8 @@ struct Written<'w> {
     places: Vec<Vec<Value>>,
     keys: Keys,
     remarks: Vec<Remark>,
-    state: JobState,
+    /// The job as it is afterwards.
+    after: Job,
 }
 
 impl Written<'_> {
@@ -149,7 +151,7 @@ impl Written<'_> {
         tx.insert("write the journal", &INSERT_REMARK, remarks)
             .await?;
         tx.commit("commit a slice").await?;
-        Ok(Committed::State(self.state))
+        Ok(Committed::Job(Arc::new(self.after)))
     }
 }
 
@@ -178,7 +180,7 @@ impl Registry {
         let placed = placed?;
         match written? {
             Some(written) => written.commit(placed).await,
-            None => Ok(Committed::State(job.state)),
+            None => Ok(Committed::Job(Arc::new(job.clone()))),
         }
     }
 
@@ -202,7 +204,10 @@ impl Registry {
         let mut tx = self.database.begin().await?;
         // One slice of a tenant at a time, so that what is found below stays so.
         lock_tenant(&mut tx, &job.tenant).await?;
-        let (decided, keys) = if job.sink.has_records() {
+        let is_told = job.sink.has_records() && replaces(&job.profile, selectors);
+        let (mut decided, keys) = if is_told {
+            (replacing(&turn.records), Keys::default())
+        } else if job.sink.has_records() {
             let there = there(&mut tx, job, &turn.records).await?;
             let own = selectors.prefix_of(&job.profile);
             let decided = decide(&job.profile, own, &turn.records, &there);
@@ -217,6 +222,16 @@ impl Registry {
             (decided, Keys::default())
         };
         let remarks = turn.remarks(&decided);
+        let places = turn.places(job, &remarks, now);
+        let sent = match job.sink.has_topic() {
+            true => turn.records.len() as u64,
+            false => 0,
+        };
+        let has_rows = !decided.rows.is_empty();
+        let rows = rows(job, turn.records, std::mem::take(&mut decided.rows));
+        let there = store(&mut tx, rows, rows_at_once, is_told).await?;
+        decided.created -= there;
+        decided.updated += there;
         let count = |kind| remarks.iter().filter(|remark| remark.kind == kind).count() as u64;
         let (rejected, skipped) = (count(RemarkKind::Rejected), count(RemarkKind::Skipped));
         let done = decided.created + decided.updated + skipped;
@@ -226,40 +241,49 @@ impl Registry {
             (true, _) => JobState::CompletedWithRejects,
         };
         let seen = job.records_done + job.records_rejected + done + rejected;
-        let total = if last {
-            seen
-        } else {
-            job.records_total.max(seen)
-        };
         let progress = Statement::new(
-            "UPDATE import_jobs SET records_done = records_done + ?,
-             records_created = records_created + ?, records_updated = records_updated + ?,
-             records_skipped = records_skipped + ?, records_rejected = records_rejected + ?,
-             records_sent = records_sent + ?, records_total = ?, bytes_done = ?, next_ordinal = ?,
-             slices_done = slices_done + ?, state = ?, updated_ms = ?, lease_until_ms = ?,
+            "UPDATE import_jobs SET records_done = ?, records_created = ?, records_updated = ?,
+             records_skipped = ?, records_rejected = ?, records_sent = ?, records_total = ?,
+             bytes_done = ?, next_ordinal = ?, slices_done = ?, state = ?, updated_ms = ?, lease_until_ms = ?,
              error = NULL
              WHERE number = ? AND state = 'running' AND bytes_done = ? AND token = ?",
         );
-        let sent = match job.sink.has_topic() {
-            true => turn.records.len() as u64,
-            false => 0,
+        let after = Job {
+            records_done: job.records_done + done,
+            records_created: job.records_created + decided.created,
+            records_updated: job.records_updated + decided.updated,
+            records_skipped: job.records_skipped + skipped,
+            records_rejected: job.records_rejected + rejected,
+            records_sent: job.records_sent + sent,
+            records_total: if last {
+                seen
+            } else {
+                job.records_total.max(seen)
+            },
+            bytes_done: next.offset,
+            next_ordinal: next.ordinal,
+            slices_done: job.slices_done + turn.slices.len() as u64,
+            state,
+            updated: now,
+            error: None,
+            ..job.clone()
         };
-        let progressed = [
-            done,
-            decided.created,
-            decided.updated,
-            skipped,
-            rejected,
-            sent,
-            total,
+        let counted = [
+            after.records_done,
+            after.records_created,
+            after.records_updated,
+            after.records_skipped,
+            after.records_rejected,
+            after.records_sent,
+            after.records_total,
         ];
-        let progress = progressed
+        let progress = counted
             .into_iter()
             .fold(progress, |statement, count| statement.bind(signed(count)))
-            .bind(signed(next.offset))
-            .bind(next.ordinal)
-            .bind(signed(turn.slices.len() as u64))
-            .bind(state.name())
+            .bind(signed(after.bytes_done))
+            .bind(after.next_ordinal)
+            .bind(signed(after.slices_done))
+            .bind(after.state.name())
             .bind(now.0)
             .bind(now.0 + i64::try_from(lease.lasts.as_millis()).unwrap_or(0))
             .bind(job.number.0)
@@ -281,8 +305,7 @@ impl Registry {
             false => tenant,
         };
         let mut counts = vec![progress, tenant];
-        let places = turn.places(job, &remarks, now);
-        if !decided.rows.is_empty() {
+        if has_rows {
             let queued = vec![
                 Value::from(job.tenant.as_str()),
                 job.number.0.into(),
@@ -292,12 +315,6 @@ impl Registry {
             ];
             counts.push(tx.dialect().insert(&INSERT_QUEUED, vec![queued]));
         }
-        let mut rows = rows(job, turn.records, decided.rows);
-        while !rows.is_empty() {
-            let rest = rows.split_off(rows.len().min(rows_at_once.max(1)));
-            let some = std::mem::replace(&mut rows, rest);
-            tx.insert("store records", &INSERT_RECORD, some).await?;
-        }
         Ok(Some(Written {
             tx,
             job,
@@ -305,7 +322,7 @@ impl Registry {
             places,
             keys,
             remarks,
-            state,
+            after,
         }))
     }
 }
@@ -321,6 +338,26 @@ pub(crate) async fn lock_tenant(
         tx.run("lock the tenant", &lock).await?;
     }
     Ok(())
+}
+
+/// Writes records' rows, so many with a statement; tells how many were there before, where that
+/// `is_told` by the statements themselves.
+async fn store(
+    tx: &mut Transaction,
+    mut rows: Vec<Vec<Value>>,
+    at_once: usize,
+    is_told: bool,
+) -> Result<u64, ImportsError> {
+    let (what, mut there) = ("store records", 0);
+    while !rows.is_empty() {
+        let rest = rows.split_off(rows.len().min(at_once.max(1)));
+        let some = std::mem::replace(&mut rows, rest);
+        match is_told {
+            true => there += tx.replace(what, &INSERT_RECORD, &BY_ID, some).await?,
+            false => tx.insert(what, &INSERT_RECORD, some).await?,
+        }
+    }
+    Ok(there)
 }
 
 fn rows(job: &Job, records: Vec<SliceRecord>, wanted: Vec<(usize, String)>) -> Vec<Vec<Value>> {

@@ -34,6 +34,7 @@ pub(crate) struct Guard {
     beside: VecDeque<(Duration, Duration)>,
     looked: Duration,
     served: Option<Duration>,
+    came: Option<Duration>,
     share: f64,
 }
 
@@ -44,6 +45,7 @@ impl Default for Guard {
             beside: VecDeque::new(),
             looked: Duration::ZERO,
             served: None,
+            came: None,
             share: 1.0,
         }
     }
@@ -96,6 +98,17 @@ impl Guard {
     pub fn is_serving(&self, now: Duration) -> bool {
         self.served
             .is_some_and(|served| now.saturating_sub(served) < NOBODY_AFTER)
+    }
+
+    /// Somebody sends a new job, which is to have its first turn soon.
+    pub fn expect(&mut self, now: Duration) {
+        self.came = Some(now);
+    }
+
+    /// Whether a new job is on its way, or came just now.
+    pub fn is_expecting(&self, now: Duration) -> bool {
+        self.came
+            .is_some_and(|came| now.saturating_sub(came) < EXPECTED_FOR)
     }
 
     fn look(&mut self, now: Duration) {
@@ -163,6 +176,8 @@ fn p95(latencies: &VecDeque<Duration>) -> Duration {
 }
 
 const PERIOD: Duration = Duration::from_millis(500);
+/// So long a new job takes to be entered, beside others' turns: its own is next then.
+const EXPECTED_FOR: Duration = Duration::from_millis(20);
 /// Operations count for so long, unless bulk's share changes.
 const EVIDENCE: Duration = Duration::from_secs(2);
 /// After this long without an operation there is nobody to serve.

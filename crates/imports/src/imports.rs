@@ -25,7 +25,7 @@ use crate::fetch::{self, Allowed};
 use crate::guard::Guard;
 use crate::job::{Class, Job, JobState, JournalEntry, TenantUse};
 use crate::limits;
-use crate::live::{LiveJob, gauge};
+use crate::live::{KnownJob, LiveJob, gauge};
 use crate::reconcile::reconcile;
 use crate::registry::Registry;
 use crate::schedule::{JobNumber, Schedule};
@@ -250,12 +250,27 @@ impl Drop for Imports {
 impl Core {
     /// Lets a job run whose file is on disk.
     pub fn enqueue(&self, job: &Job) {
+        self.add(job, |_| {});
+    }
+
+    /// The same with a job that has just been started, by a lease of this token.
+    pub fn enqueue_leased(&self, job: &Job, token: i64) {
+        self.add(job, |waiting| {
+            waiting.known = Some(KnownJob::now(Arc::new(job.clone())));
+            waiting.token = Some(token);
+        });
+    }
+
+    fn add(&self, job: &Job, knowing: impl FnOnce(&mut LiveJob)) {
         let mut live = self.live.lock();
         if live.jobs.contains_key(&job.number) {
             return;
         }
-        live.jobs.insert(job.number, LiveJob::of(job));
-        live.schedule.add(job.class, &job.tenant, job.number);
+        let class = live.class_of(job);
+        let mut waiting = LiveJob::new(job.tenant.clone(), class);
+        knowing(&mut waiting);
+        live.jobs.insert(job.number, waiting);
+        live.schedule.add(class, &job.tenant, job.number);
         gauge(&live);
         drop(live);
         self.wake.notify_one();

@@ -194,6 +194,14 @@ pub(crate) const GUARD_PAUSE_MAX: Duration = Duration::from_millis(500);
 /// where records are large.
 pub(crate) const SLICES_AHEAD_MAX: usize = 16;
 
+/// Records of a job that is named interactive which are, of a tenant whose work is not: somebody waits
+/// for them, and they take a part of a second.
+pub(crate) const INTERACTIVE_RECORDS: u64 = 1_000;
+
+/// How long a process takes a job's row for what it wrote itself; what changed meanwhile shows at the
+/// commit, and by then one more slice may be in the topic.
+pub(crate) const JOB_KNOWN: Duration = Duration::from_secs(1);
+
 /// How long a job belongs to the process that works on it, unless it renews that: on a shared
 /// database another one takes the job over after this.
 pub(crate) const LEASE: Duration = Duration::from_secs(6);

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::sync::Arc;
+use std::time::Instant;
 
 use base::TenantId;
 use tokio::sync::Notify;
@@ -10,13 +11,17 @@ use crate::ahead::Ahead;
 use crate::imports::Live;
 use crate::job::{Class, Job};
 use crate::keys::Selectors;
-use crate::schedule::JobNumber;
+use crate::limits;
+use crate::schedule::{Cost, JobNumber};
 
 /// What is known of an unfinished job beside its row.
 pub(crate) struct LiveJob {
     pub tenant: TenantId,
+    /// Of its next turn.
     pub class: Class,
     pub file: Option<Arc<File>>,
+    /// As its start or its latest turn left it.
+    pub known: Option<KnownJob>,
     /// The lease's token, once this process has it.
     pub token: Option<i64>,
     /// The tenant's selectors, once the job's own is among them.
@@ -32,17 +37,32 @@ pub(crate) struct LiveJob {
     pub turn_over: Arc<Notify>,
 }
 
-impl LiveJob {
-    /// A job that waits for its first turn.
-    pub fn of(job: &Job) -> Self {
-        LiveJob::new(job.tenant.clone(), job.class)
+/// A job's row as this process wrote it. Others may have changed it since: who commits by it asks for
+/// the state, the place in the file and the lease that it had.
+pub(crate) struct KnownJob {
+    pub job: Arc<Job>,
+    since: Instant,
+}
+
+impl KnownJob {
+    pub fn now(job: Arc<Job>) -> Self {
+        let since = Instant::now();
+        KnownJob { job, since }
     }
 
-    fn new(tenant: TenantId, class: Class) -> Self {
+    pub fn is_fresh(&self) -> bool {
+        self.since.elapsed() < limits::JOB_KNOWN
+    }
+}
+
+impl LiveJob {
+    /// A job that waits for its first turn.
+    pub fn new(tenant: TenantId, class: Class) -> Self {
         LiveJob {
             tenant,
             class,
             file: None,
+            known: None,
             token: None,
             selectors: None,
             ahead: None,
@@ -63,6 +83,34 @@ impl LiveJob {
 }
 
 impl Live {
+    /// The class of a job's next turn: what somebody waits for is a few records, and a job that was named
+    /// so and has more goes on as bulk work, beside which nobody starves. A tenant whose work is
+    /// interactive keeps that.
+    pub fn class_of(&self, job: &Job) -> Class {
+        let seen = job.records_done + job.records_rejected;
+        match self.classes.contains_key(&job.tenant) {
+            false if seen >= limits::INTERACTIVE_RECORDS => Class::Bulk,
+            _ => job.class,
+        }
+    }
+
+    /// Takes a turn's cost, and lets the job wait for its next one if there is any.
+    pub fn turn_ended(&mut self, number: JobNumber, cost: Cost, again: bool) {
+        let known = self.jobs.get(&number).and_then(|job| job.known.as_ref());
+        let class = known.map(|known| self.class_of(&known.job));
+        let changed = match (self.jobs.get_mut(&number), class) {
+            (Some(job), Some(class)) if again && class != job.class => {
+                job.class = class;
+                Some((class, job.tenant.clone()))
+            }
+            _ => None,
+        };
+        self.schedule.done(number, cost, again && changed.is_none());
+        if let Some((class, tenant)) = changed {
+            self.schedule.add(class, &tenant, number);
+        }
+    }
+
     /// Lets a job run again that waits after a failure. One that was paused and resumed meanwhile
     /// waits no more: it runs already, or is about to.
     pub fn try_again(&mut self, number: JobNumber) -> bool {
@@ -101,7 +149,6 @@ pub(crate) fn gauge(live: &Live) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::schedule::Cost;
 
     #[test]
     fn a_job_that_was_resumed_while_it_waited_does_not_run_twice() {

@@ -1,6 +1,7 @@
 //! What a profile's policy makes of a turn's records: which are stored, under which ids, which are
 //! left out, and what changes of the keys by which they are found.
 
+use std::collections::hash_map::Entry;
 use std::collections::{BTreeSet, HashMap, HashSet};
 
 use base::TenantId;
@@ -91,6 +92,32 @@ pub(crate) async fn there(
         }
     }
     Ok(there)
+}
+
+/// Whether records replace what has their ids, and nothing else is asked of what is there.
+pub(crate) fn replaces(profile: &Profile, selectors: &Selectors) -> bool {
+    let creates = profile.on_no_match == OnNoMatch::Create;
+    let by_id = profile.match_on.is_none() && selectors.is_empty();
+    by_id && creates && profile.on_match == OnMatch::Update
+}
+
+/// The rows of a policy that [`replaces`]. All count as created, until it is told how many were there.
+pub(crate) fn replacing(records: &[SliceRecord]) -> Decided {
+    let mut decided = Decided::default();
+    let mut row_of: HashMap<&str, usize> = HashMap::new();
+    for (index, record) in records.iter().enumerate() {
+        match row_of.entry(&record.id) {
+            // Of several of one id the last one stays.
+            Entry::Occupied(row) => decided.rows[*row.get()].0 = index,
+            Entry::Vacant(free) => {
+                free.insert(decided.rows.len());
+                decided.rows.push((index, record.id.clone()));
+            }
+        }
+    }
+    decided.created = decided.rows.len() as u64;
+    decided.updated = records.len() as u64 - decided.created;
+    decided
 }
 
 /// Applies the policy to a slice's records in the file's order; one record may match another one
@@ -251,7 +278,8 @@ impl Keys {
 /// Records that a reason names, where it is of several.
 const IDS_NAMED: usize = 3;
 
-const BY_ID: Lookup = Lookup {
+/// A record by its key.
+pub(crate) const BY_ID: Lookup = Lookup {
     table: "import_records",
     columns: &["id"],
     among: "id",
@@ -313,6 +341,9 @@ mod tests {
         let decided = decide(&Profile::default(), None, &records, &there(&["b"], &[]));
         assert_eq!(decided.rows, [(2, "a".to_owned()), (1, "b".to_owned())]);
         assert_eq!((decided.created, decided.updated), (1, 2));
+        let untold = replacing(&records);
+        assert_eq!(untold.rows, decided.rows);
+        assert_eq!((untold.created, untold.updated), (2, 1));
     }
 
     #[test]

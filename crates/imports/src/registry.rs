@@ -39,11 +39,21 @@ pub(crate) enum Created {
     Before(Box<Job>),
 }
 
+/// What came of the start of a job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Started {
+    /// It runs, by a lease of this token.
+    Leased(i64),
+    /// It runs, and its lease is to be taken.
+    Unleased,
+    /// It was cancelled.
+    Not,
+}
+
 /// A job's rejected record, as it stood in its file.
 pub(crate) struct Reject {
     pub ordinal: i64,
-    /// None where it was too large to keep.
-    pub raw: Option<Vec<u8>>,
+    pub raw: Vec<u8>,
 }
 
 impl Registry {
@@ -138,37 +148,50 @@ impl Registry {
             .chain(zeros)
             .chain([Value::from(1)])
             .collect();
-        tx.insert(what, &INSERT_JOB, vec![row]).await?;
         let tenant = tenant_row(&new.tenant, 1, now);
-        tx.insert("add a tenant", &INSERT_TENANT, vec![tenant])
-            .await?;
+        let dialect = tx.dialect();
+        let rows = vec![
+            dialect.insert(&INSERT_JOB, vec![row]),
+            dialect.insert(&INSERT_TENANT, vec![tenant]),
+        ];
+        tx.run_together(what, rows).await?;
         tx.commit(what).await?;
         Ok(Created::New(number))
     }
 
-    /// The upload is on disk: the job can run.
+    /// The upload is on disk: the job can run, and is what it is given as. It belongs to `owner` by a
+    /// lease from then on, whose token is told where the database tells it at once.
     pub async fn start(
         &self,
-        job: JobNumber,
-        bytes_total: u64,
-        records_total: u64,
+        job: &Job,
         header: Vec<u8>,
-        producer: JobProducer,
-        now: UnixMillis,
-    ) -> Result<bool, ImportsError> {
+        owner: &str,
+    ) -> Result<Started, ImportsError> {
+        let (what, now) = ("start a job", job.updated);
         let start = Statement::new(
             "UPDATE import_jobs SET state = 'running', bytes_total = ?, records_total = ?,
-             header = ?, producer_id = ?, partition_number = ?, updated_ms = ?, error = NULL
+             header = ?, producer_id = ?, partition_number = ?, updated_ms = ?, error = NULL,
+             owner = ?, token = token + 1, lease_until_ms = ?
              WHERE number = ? AND state = 'uploading'",
         )
-        .bind(signed(bytes_total))
-        .bind(signed(records_total))
+        .bind(signed(job.bytes_total))
+        .bind(signed(job.records_total))
         .bind(header)
-        .bind(producer.id)
-        .bind(i64::from(producer.partition))
+        .bind(job.producer.id)
+        .bind(i64::from(job.producer.partition))
         .bind(now.0)
-        .bind(job.0);
-        Ok(self.database.run("start a job", &start).await? == 1)
+        .bind(owner)
+        .bind(until(now, limits::LEASE))
+        .bind(job.number.0);
+        if !self.database.dialect().has_returning() {
+            let is_started = self.database.run(what, &start).await? == 1;
+            return Ok(match is_started {
+                true => Started::Unleased,
+                false => Started::Not,
+            });
+        }
+        let token = self.token_of(what, start).await?;
+        Ok(token.map_or(Started::Not, Started::Leased))
     }
 
     /// Takes a running job's lease: the token that its commits ask for, or none when another
@@ -181,7 +204,6 @@ impl Registry {
         now: UnixMillis,
     ) -> Result<Option<i64>, ImportsError> {
         let what = "take a job's lease";
-        let mut tx = self.database.begin().await?;
         let take = Statement::new(
             "UPDATE import_jobs SET owner = ?, token = token + 1, lease_until_ms = ?
              WHERE number = ? AND state = 'running'
@@ -193,6 +215,10 @@ impl Registry {
         .bind(owner)
         .bind(now.0);
         let take = self.while_it_fits(take);
+        if self.database.dialect().has_returning() {
+            return self.token_of(what, take).await;
+        }
+        let mut tx = self.database.begin().await?;
         if tx.run(what, &take).await? == 0 {
             return Ok(None);
         }
@@ -202,6 +228,18 @@ impl Registry {
         let token = token.map_err(|e| self.error(what, e))?;
         tx.commit(what).await?;
         Ok(token)
+    }
+
+    /// Runs a statement that gives a job another token, if it finds the job.
+    async fn token_of(
+        &self,
+        what: &'static str,
+        update: Statement,
+    ) -> Result<Option<i64>, ImportsError> {
+        let update = update.push(" RETURNING token");
+        let row = self.database.run_returning(what, &update).await?;
+        let token = row.map(|row| row.number("token")).transpose();
+        Ok(token.map_err(|e| self.error(what, e))?)
     }
 
     /// Lengthens all leases of `owner`.
@@ -423,33 +461,41 @@ impl Registry {
         Ok(header.map_err(|e| self.error(what, e))?)
     }
 
-    /// The bytes of rejected records after an ordinal, at most [`limits::REJECTS_AT_ONCE`].
+    /// The bytes of rejected records after an ordinal, at most [`limits::REJECTS_AT_ONCE`], but for those
+    /// that were too large to keep.
     pub async fn rejects(&self, job: JobNumber, after: i64) -> Result<Vec<Reject>, ImportsError> {
         let what = "read rejected records";
         let select = Statement::new(
-            "SELECT ordinal, CASE WHEN raw IS NULL THEN 0 ELSE 1 END AS has_raw,
-             coalesce(raw, ?) AS raw FROM import_journal
-             WHERE job = ? AND kind = 'rejected' AND ordinal > ? ORDER BY ordinal LIMIT ?",
+            "SELECT ordinal, raw FROM import_journal
+             WHERE job = ? AND kind = 'rejected' AND raw IS NOT NULL AND ordinal > ?
+             ORDER BY ordinal LIMIT ?",
         )
-        .bind(Vec::<u8>::new())
         .bind(job.0)
         .bind(after)
         .bind(i64::from(limits::REJECTS_AT_ONCE));
         let reject = |row: &Row| -> Result<Reject, sqlx::Error> {
-            let has_raw = row.number("has_raw")? == 1;
             Ok(Reject {
                 ordinal: row.number("ordinal")?,
-                raw: if has_raw {
-                    Some(row.bytes("raw")?)
-                } else {
-                    None
-                },
+                raw: row.bytes("raw")?,
             })
         };
         let rows = self.database.rows(what, &select).await?;
         rows.iter()
             .map(|row| reject(row).map_err(|e| self.error(what, e).into()))
             .collect()
+    }
+
+    /// How many rejected records were too large to keep.
+    pub async fn rejects_left_out(&self, job: JobNumber) -> Result<u64, ImportsError> {
+        let what = "count rejected records that are not kept";
+        let count = Statement::new(
+            "SELECT COUNT(*) AS entries FROM import_journal
+             WHERE job = ? AND kind = 'rejected' AND raw IS NULL",
+        );
+        let row = self.database.row(what, &count.bind(job.0)).await?;
+        let entries = row.map(|row| row.number("entries")).transpose();
+        let entries = entries.map_err(|e| self.error(what, e))?;
+        Ok(entries.unwrap_or(0).unsigned_abs())
     }
 
     pub(super) async fn listed(&self, select: Statement) -> Result<Vec<Job>, ImportsError> {
@@ -515,6 +561,15 @@ pub(crate) async fn next_number(
     counter: &'static str,
 ) -> Result<i64, ImportsError> {
     let what = "take the next number";
+    if tx.dialect().has_returning() {
+        let next = Statement::new(
+            "INSERT INTO import_counters (name, value) VALUES (?, 1)
+             ON CONFLICT (name) DO UPDATE SET value = import_counters.value + 1 RETURNING value",
+        );
+        let row = tx.row(what, &next.bind(counter)).await?;
+        let number = row.map_or(Ok(0), |row| row.number("value"));
+        return Ok(number.map_err(|e| tx.error(what, e))?);
+    }
     let first = vec![Value::from(counter), 0.into()];
     tx.insert(what, &INSERT_COUNTER, vec![first]).await?;
     let next = "UPDATE import_counters SET value = value + 1 WHERE name = ?";

@@ -2,7 +2,7 @@
 //! again, and the job that does that.
 //!
 //! Their bytes were committed with the journal, so the file is there as long as the job's row.
-//! Records that were too large to keep are missing; the journal names them.
+//! Records that were too large to keep are missing; the journal names them, and the job tells how many.
 
 use std::sync::Arc;
 
@@ -14,6 +14,7 @@ use crate::imports::{Core, Imports};
 use crate::job::{Format, Job, NewJob};
 use crate::limits;
 use crate::pieces::{Pieces, Told};
+use crate::registry::Reject;
 
 impl Imports {
     /// The reject file of a job, in the job's format. It breaks off where the journal cannot be read.
@@ -25,10 +26,19 @@ impl Imports {
         Ok((job, Body::new(pieces)))
     }
 
+    /// How many of a job's rejected records its reject file has not, as they were too large to keep.
+    pub async fn rejects_left_out(&self, job: &Job) -> Result<u64, ImportsError> {
+        match job.records_rejected {
+            0 => Ok(0),
+            _ => self.core.registry.rejects_left_out(job.number).await,
+        }
+    }
+
     /// Makes a job of another one's rejected records: of `repaired`, or of the reject file as it is.
     ///
     /// # Errors
-    /// When the job has not ended, or no record of it was rejected.
+    /// When the job has not ended, or no record of it was rejected; without `repaired` also when the
+    /// reject file has none of them.
     pub async fn retry(
         &self,
         id: &str,
@@ -39,6 +49,13 @@ impl Imports {
         let (job, rejects) = self.rejects(id).await?;
         if !job.state.has_ended() || job.records_rejected == 0 {
             return Err(job.cannot_be("retried: it goes on, or none of its records was rejected"));
+        }
+        let left_out = self.rejects_left_out(&job).await?;
+        if repaired.is_none() && left_out >= job.records_rejected {
+            return Err(job.cannot_be(
+                "retried as it is: all of its rejected records are larger than 128 KiB and were not \
+                 kept; send them repaired, the journal has their offsets",
+            ));
         }
         let new = NewJob {
             id: new_id,
@@ -93,7 +110,7 @@ async fn try_write(core: &Core, job: &Job, file: &mut RejectFile) -> Result<(), 
             return file.flush().await;
         };
         after = last.ordinal;
-        for raw in rejects.iter().filter_map(|reject| reject.raw.as_ref()) {
+        for Reject { raw, .. } in &rejects {
             file.write(raw).await?;
             if !raw.ends_with(between) {
                 file.write(between).await?;

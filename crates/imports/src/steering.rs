@@ -12,7 +12,7 @@ use parking_lot::Mutex;
 use tokio::sync::OwnedMutexGuard;
 
 use crate::error::ImportsError;
-use crate::imports::{Core, Imports};
+use crate::imports::{Core, Imports, Live};
 use crate::job::{Job, JobState};
 use crate::live::gauge;
 use crate::schedule::JobNumber;
@@ -159,10 +159,11 @@ impl Core {
         loop {
             let over = {
                 let mut live = self.live.lock();
-                live.schedule.remove(job.class, &job.tenant, job.number);
-                let Some(live_job) = live.jobs.get_mut(&job.number) else {
+                let Live { jobs, schedule, .. } = &mut *live;
+                let Some(live_job) = jobs.get_mut(&job.number) else {
                     return;
                 };
+                schedule.remove(live_job.class, &job.tenant, job.number);
                 match live_job.stop() {
                     Some(over) => over,
                     None => return,

@@ -25,7 +25,7 @@ use crate::format::Estimate;
 use crate::imports::{Core, Imports, Uploading, partition_of};
 use crate::job::{Format, Job, JobProducer, JobState, NewJob};
 use crate::limits;
-use crate::registry::Created;
+use crate::registry::{Created, Started};
 use crate::schedule::JobNumber;
 use crate::slice;
 use crate::steering::to_its_end;
@@ -67,6 +67,7 @@ impl Core {
         body: Body,
     ) -> Result<(Job, bool), ImportsError> {
         let place = self.uploads.take(&new.tenant)?;
+        self.guard.lock().expect(self.opened.elapsed());
         self.check_room(&new.tenant).await?;
         let max = limits::UPLOADS_BEGUN_MAX;
         if new.is_resumable && self.registry.uploads_of(&new.tenant).await? >= max as u64 {
@@ -105,12 +106,16 @@ impl Core {
             return self.take_file(upload, &new, PathBuf::from(source)).await;
         }
         let mut estimate = Estimate::new(new.format);
-        if let Err(error) = upload.write(&mut estimate, body).await {
+        let (written, job) = tokio::join!(
+            upload.write(&mut estimate, body),
+            self.registry.job(&new.id)
+        );
+        if let Err(error) = written {
             upload.reason = base::report(&error);
             upload.give_up().await;
             return Err(error);
         }
-        let job = self.registry.job(&new.id).await?;
+        let job = job?;
         let job = upload.finish(&job, estimate.records()).await?;
         Ok((job, true))
     }
@@ -294,15 +299,19 @@ impl Upload {
     /// at all fails it; after other trouble the last piece of an upload in pieces may come again.
     async fn finish(mut self, job: &Job, records: u64) -> Result<Job, ImportsError> {
         let error = match self.try_finish(job, records).await {
-            Ok(true) => {
+            Ok((job, Started::Leased(token))) => {
                 self.over = true;
-                let core = self.core.clone();
-                core.live.lock().uploading.remove(&self.id);
-                let job = core.registry.job(&job.id).await?;
-                core.enqueue(&job);
+                self.core.live.lock().uploading.remove(&self.id);
+                self.core.enqueue_leased(&job, token);
                 return Ok(job);
             }
-            Ok(false) => {
+            Ok((job, Started::Unleased)) => {
+                self.over = true;
+                self.core.live.lock().uploading.remove(&self.id);
+                self.core.enqueue(&job);
+                return Ok(job);
+            }
+            Ok((_, Started::Not)) => {
                 // Cancelled in its last moment.
                 let core = self.core.clone();
                 self.give_up().await;
@@ -317,8 +326,8 @@ impl Upload {
         Err(error)
     }
 
-    /// False where the job was cancelled.
-    async fn try_finish(&self, job: &Job, records: u64) -> Result<bool, ImportsError> {
+    /// The job as it is when it runs, and whether it does.
+    async fn try_finish(&self, job: &Job, records: u64) -> Result<(Job, Started), ImportsError> {
         let core = &self.core;
         let producer = if job.sink.has_topic() {
             let topic = core.store.topic_or_create(&job.topic).await?;
@@ -334,10 +343,18 @@ impl Upload {
         };
         let bytes = self.state.bytes.load(Ordering::Relaxed);
         let header = header(self.path.clone(), bytes, job.format).await?;
-        let now = core.clock.now();
-        core.registry
-            .start(job.number, bytes, records, header, producer, now)
-            .await
+        let job = Job {
+            state: JobState::Running,
+            bytes_total: bytes,
+            records_total: records,
+            producer,
+            owner: Some(core.node.clone()),
+            updated: core.clock.now(),
+            error: None,
+            ..job.clone()
+        };
+        let started = core.registry.start(&job, header, &core.node).await?;
+        Ok((job, started))
     }
 
     async fn give_up(mut self) {

@@ -1,7 +1,8 @@
 //! The workers: pull jobs, the fairest first, give them their turn, and put them back.
 //!
-//! A turn is a few slices of a job's file, and fewer while people are served at the counter: what
-//! they wait for is the disk, and a commit of a few records keeps it busy for less long. Each slice's
+//! A turn is a few slices of a job's file, and fewer while people are served at the counter or a new
+//! job is on its way: what they wait for are the disk and the processors, and a commit of a few records
+//! keeps them busy for less long. Each slice's
 //! records go to the topic as one batch, and one transaction writes those of all to the sink together
 //! with the job's progress. It is written while the topic syncs, and committed when that is done. A
 //! crash between the two repeats the slices: they are the same batches with the same producer
@@ -26,6 +27,7 @@ use crate::imports::Core;
 use crate::job::{Class, Job, JobState};
 use crate::keys::Selectors;
 use crate::limits;
+use crate::live::KnownJob;
 use crate::schedule::{Cost, JobNumber};
 use crate::slice::{RemarkKind, Slice, SliceRecord, Start};
 
@@ -34,6 +36,7 @@ struct Picked {
     number: JobNumber,
     class: Class,
     file: Option<Arc<File>>,
+    known: Option<KnownJob>,
     token: Option<i64>,
     selectors: Option<Arc<Selectors>>,
     ahead: Option<Ahead>,
@@ -63,6 +66,7 @@ impl Core {
                 number,
                 class: job.class,
                 file: job.file.clone(),
+                known: job.known.take(),
                 token: job.token,
                 selectors: job.selectors.clone(),
                 ahead: job.ahead.take(),
@@ -76,7 +80,10 @@ impl Core {
         if self.is_aside() {
             return Ok(Outcome::Lost);
         }
-        let job = self.behind.job_numbered(number).await?;
+        let job = match picked.known.filter(KnownJob::is_fresh) {
+            Some(known) => known.job,
+            None => Arc::new(self.behind.job_numbered(number).await?),
+        };
         if job.state != JobState::Running {
             return Ok(Outcome::Lost);
         }
@@ -110,13 +117,12 @@ impl Core {
                 None => return Ok(Outcome::State(JobState::Running)),
             },
         };
-        let job = Arc::new(job);
         let start = Start {
             offset: job.bytes_done,
             ordinal: job.next_ordinal,
         };
-        let is_serving = self.guard.lock().is_serving(self.opened.elapsed());
-        let count = slices_of_turn(&job, is_serving);
+        let is_short = self.is_short(&job);
+        let count = slices_of_turn(&job, is_short);
         let source = Source {
             file,
             job: job.clone(),
@@ -135,7 +141,7 @@ impl Core {
             token,
             lasts: limits::LEASE,
         };
-        let rows = match is_serving {
+        let rows = match is_short {
             true => limits::ROWS_WHILE_SERVED,
             false => usize::MAX,
         };
@@ -160,8 +166,8 @@ impl Core {
                     .await
             }
         };
-        let state = match committed? {
-            Committed::State(state) => state,
+        let job = match committed? {
+            Committed::Job(job) => job,
             Committed::Fenced => return Ok(Outcome::Lost),
             Committed::Late => return Ok(Outcome::State(JobState::Running)),
             Committed::Outdated => {
@@ -175,8 +181,16 @@ impl Core {
         self.search.wake();
         if let Some(live) = self.live.lock().jobs.get_mut(&number) {
             live.ahead = ahead;
+            live.known = Some(KnownJob::now(job.clone()));
         }
-        Ok(Outcome::State(state))
+        Ok(Outcome::State(job.state))
+    }
+
+    /// Whether a turn is a short one: while people are served, and while a new job is on its way, which
+    /// has its own first turn whole.
+    fn is_short(&self, job: &Job) -> bool {
+        let (guard, now) = (self.guard.lock(), self.opened.elapsed());
+        guard.is_serving(now) || job.slices_done > 0 && guard.is_expecting(now)
     }
 
     /// The most records of a slice, of jobs that are created from now on.
@@ -339,9 +353,9 @@ pub(crate) async fn work(core: Arc<Core>) {
 }
 
 /// How many slices of a job are one turn.
-fn slices_of_turn(job: &Job, is_serving: bool) -> usize {
+fn slices_of_turn(job: &Job, is_short: bool) -> usize {
     let records = usize::try_from(job.slice_records).unwrap_or(usize::MAX);
-    let turn = match is_serving {
+    let turn = match is_short {
         true => limits::TURN_RECORDS_WHILE_SERVED,
         false => limits::TURN_RECORDS,
     };

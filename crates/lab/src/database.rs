@@ -71,8 +71,9 @@ impl Database {
         Ok(database)
     }
 
-    /// Has a PostgreSQL make the files of its log, as one has them that has been in use: a new one makes
-    /// each when it comes to it, and every commit waits meanwhile.
+    /// Sets up a PostgreSQL for large imports, as `docs/imports.md` advises, and has it make the files of
+    /// its log, as one has them that has been in use: a new one makes each when it comes to it, and every
+    /// commit waits meanwhile.
     pub fn fill_log(&self) -> Result<(), LabError> {
         let fill = format!(
             "SELECT count(pg_logical_emit_message(false, 'lab', repeat('x', {LOG_MESSAGE}))) \
@@ -80,7 +81,11 @@ impl Database {
         );
         need("psql", "--version", "postgresql-client")?;
         let mut psql = Command::new("psql");
-        psql.args([self.url.as_str(), "-q", "-c", &fill, "-c", "CHECKPOINT"]);
+        psql.args([self.url.as_str(), "-q"]);
+        let reload = "SELECT pg_reload_conf()";
+        for statement in [LOG_MIN, LOG_MAX, reload, &fill, "CHECKPOINT"] {
+            psql.args(["-c", statement]);
+        }
         run(&mut psql).map(drop)
     }
 
@@ -253,5 +258,7 @@ pub fn run(command: &mut Command) -> Result<Vec<u8>, LabError> {
 
 /// Bytes of a message in PostgreSQL's log, and messages until it has more than a run writes.
 const LOG_MESSAGE: usize = 4 << 20;
-const LOG_MESSAGES: usize = 100;
+const LOG_MESSAGES: usize = 400;
+const LOG_MIN: &str = "ALTER SYSTEM SET min_wal_size = '2GB'";
+const LOG_MAX: &str = "ALTER SYSTEM SET max_wal_size = '8GB'";
 const PASSWORD: &str = "not-a-secret";

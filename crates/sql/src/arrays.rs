@@ -86,18 +86,41 @@ pub(crate) fn insert(into: &Insert, columns: &[Array]) -> String {
     )
 }
 
+/// The statement that writes `columns`, and tells as `there` how many rows of these keys, by which `by`
+/// finds them, were there before: each part of a statement sees the table as it was.
+pub(crate) fn replace(into: &Insert, by: &Lookup, columns: &[Array]) -> String {
+    let array = |name: &str| {
+        let mut places = (1..).zip(into.columns).zip(columns);
+        let found = places.find(|((_, column), _)| **column == name);
+        found.map_or(String::new(), |((number, _), column)| {
+            format!("${number}::{}", column.type_name())
+        })
+    };
+    let of = by.of.map(|of| format!("({})[1]", array(of)));
+    format!(
+        "WITH written AS ({}) SELECT count(*) AS there FROM {}",
+        insert(into, columns),
+        found(by, "1", &array(by.among), of.as_deref())
+    )
+}
+
 /// The statement that finds a lookup's rows, of an array of the many values and the one.
+pub(crate) fn lookup(wanted: &Lookup) -> String {
+    let columns = wanted.columns.join(", ");
+    let found = found(wanted, &columns, "$1::text[]", wanted.of.map(|_| "$2"));
+    format!("SELECT found.* FROM {found}")
+}
+
+/// What a lookup finds, as a part of a statement.
 ///
 /// Each of the many is looked for by itself: a list of values would be tried on every row of the one
 /// value, as long as the server believes that these are few.
-pub(crate) fn lookup(wanted: &Lookup) -> String {
+fn found(wanted: &Lookup, columns: &str, many: &str, one: Option<&str>) -> String {
     let Lookup { table, among, .. } = wanted;
-    let columns = wanted.columns.join(", ");
-    let of = wanted
-        .of
-        .map_or(String::new(), |of| format!("{of} = $2 AND "));
+    let of = wanted.of.zip(one);
+    let of = of.map_or(String::new(), |(of, one)| format!("{of} = {one} AND "));
     format!(
-        "SELECT found.* FROM unnest($1::text[]) AS wanted (value) CROSS JOIN LATERAL \
+        "unnest({many}) AS wanted (value) CROSS JOIN LATERAL \
          (SELECT {columns} FROM {table} WHERE {of}{among} = wanted.value OFFSET 0) AS found"
     )
 }

@@ -5,6 +5,7 @@ use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
 use base::{Clock, SystemClock};
+use futures_util::TryStreamExt;
 use sqlx::mysql::{MySqlPool, MySqlPoolOptions};
 use sqlx::pool::PoolConnection;
 use sqlx::postgres::{PgPool, PgPoolOptions};
@@ -465,13 +466,20 @@ impl Transaction {
     }
 
     /// Runs statements of which none needs what another does: as one on PostgreSQL, which so answers
-    /// once for all. Returns how many rows each found. There none may have a `RETURNING`, and no two may
-    /// write the same row.
+    /// once for all, and as one call on SQLite. Returns how many rows each found. None may have a
+    /// `RETURNING`, and no two may write the same row.
     pub async fn run_together(
         &mut self,
         what: &'static str,
         statements: Vec<Statement>,
     ) -> Result<Vec<u64>, SqlError> {
+        if let Open::Sqlite(tx) = &mut self.open {
+            let all = in_turn(statements);
+            let found = (&mut **tx)
+                .fetch_many(query!(Dialect::Sqlite, all))
+                .try_filter_map(async |done| Ok(done.left().map(|done| done.rows_affected())));
+            return timely(&self.place, what, found.try_collect()).await;
+        }
         if self.dialect() != Dialect::Postgres {
             let mut found = Vec::with_capacity(statements.len());
             for statement in &statements {
@@ -514,7 +522,8 @@ impl Transaction {
         rows: Vec<Vec<Value>>,
     ) -> Result<(), SqlError> {
         if self.dialect() == Dialect::Postgres {
-            return self.insert_columns(what, into, rows).await;
+            self.write_columns(what, into, rows, None).await?;
+            return Ok(());
         }
         let width = into.columns.len().max(1);
         let rows_max = limits::ROWS_PER_STATEMENT_MAX.min(limits::VALUES_PER_STATEMENT_MAX / width);
@@ -526,14 +535,48 @@ impl Transaction {
         Ok(())
     }
 
-    /// Writes rows as columns, in PostgreSQL's own way.
-    async fn insert_columns(
+    /// Writes rows, of which no two have the same key, and tells how many of their keys were there
+    /// before. `by` finds a row by its key: its column `of` has the same value in all rows. That is one
+    /// statement on PostgreSQL.
+    pub async fn replace(
+        &mut self,
+        what: &'static str,
+        into: &Insert,
+        by: &Lookup,
+        rows: Vec<Vec<Value>>,
+    ) -> Result<u64, SqlError> {
+        if self.dialect() == Dialect::Postgres {
+            return self.write_columns(what, into, rows, Some(by)).await;
+        }
+        if rows.is_empty() {
+            return Ok(0);
+        }
+        let texts = |name: &str| {
+            let place = into.columns.iter().position(|column| *column == name);
+            let text = move |row: &Vec<Value>| match row.get(place?) {
+                Some(Value::Text(text)) => text.clone(),
+                _ => None,
+            };
+            rows.iter().filter_map(text)
+        };
+        let of = by.of.and_then(|of| texts(of).next()).unwrap_or_default();
+        let among = texts(by.among).collect();
+        let there = self.look_up(what, by, &of, among).await?.len();
+        self.insert(what, into, rows).await?;
+        Ok(there as u64)
+    }
+
+    /// Writes rows as columns, in PostgreSQL's own way; of those that `by` finds it tells how many were
+    /// there before.
+    async fn write_columns(
         &mut self,
         what: &'static str,
         into: &Insert,
         mut rows: Vec<Vec<Value>>,
-    ) -> Result<(), SqlError> {
+        by: Option<&Lookup>,
+    ) -> Result<u64, SqlError> {
         let rows_max = limits::VALUES_PER_STATEMENT_MAX / into.columns.len().max(1);
+        let mut there = 0;
         while !rows.is_empty() {
             let later = rows.split_off(rows.len().min(rows_max));
             let Some(columns) = arrays::columns(std::mem::replace(&mut rows, later)) else {
@@ -541,16 +584,24 @@ impl Transaction {
                 return Err(SqlError::sort(&self.place, what, mixed));
             };
             let Open::Postgres(tx) = &mut self.open else {
-                return Ok(());
+                return Ok(there);
             };
-            let query = sqlx::query(AssertSqlSafe(arrays::insert(into, &columns)));
+            let text = match by {
+                Some(by) => arrays::replace(into, by, &columns),
+                None => arrays::insert(into, &columns),
+            };
+            let query = sqlx::query(AssertSqlSafe(text));
             let query = columns
                 .into_iter()
                 .fold(query, |query, column| column.bind(query));
-            let done = query.execute(&mut **tx);
-            timely(&self.place, what, done).await?;
+            let row = timely(&self.place, what, query.fetch_optional(&mut **tx)).await?;
+            let found = row
+                .map(|row| Row::Postgres(row).number("there"))
+                .transpose();
+            let found = found.map_err(|e| self.error(what, e))?;
+            there += found.unwrap_or(0).unsigned_abs();
         }
-        Ok(())
+        Ok(there)
     }
 
     /// Commits: what was written is durable when this returns.
@@ -679,6 +730,17 @@ fn together(names: &[String], statements: Vec<Statement>) -> Statement {
     let count = |name: &String| format!("(SELECT count(*) FROM {name}) AS {name}");
     let counts: Vec<String> = names.iter().map(count).collect();
     let text = format!("WITH {} SELECT {}", parts.join(", "), counts.join(", "));
+    Statement { text, values }
+}
+
+/// SQLite's way to run statements with one call, one after the other.
+fn in_turn(statements: Vec<Statement>) -> Statement {
+    let (mut texts, mut values) = (Vec::with_capacity(statements.len()), Vec::new());
+    for statement in statements {
+        texts.push(statement.text);
+        values.extend(statement.values);
+    }
+    let text = texts.join("; ");
     Statement { text, values }
 }
 

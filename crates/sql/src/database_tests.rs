@@ -250,6 +250,49 @@ async fn statements_that_run_together_tell_what_each_found_on_every_database() {
 }
 
 #[tokio::test]
+async fn rows_that_replace_others_tell_how_many_were_there_on_every_database() {
+    let folder = tempfile::tempdir().unwrap();
+    for place in places(folder.path()).await {
+        let database = Database::open(&place, Options::default(), &INDEXED)
+            .await
+            .unwrap();
+        let into = Insert {
+            conflict: Conflict::Replace {
+                key: &["tenant", "id"],
+                columns: &["other"],
+            },
+            ..RECORDS
+        };
+        let record = |tenant: &str, id: &str, other: &str| {
+            vec![Value::from(tenant), id.into(), other.into()]
+        };
+        let mut tx = database.begin().await.unwrap();
+        for (rows, expected) in [
+            (vec![record("t", "1", "a"), record("t", "2", "a")], 0),
+            (vec![record("u", "1", "a")], 0),
+            (
+                vec![
+                    record("t", "3", "b"),
+                    record("t", "2", "b"),
+                    record("t", "1", "b"),
+                ],
+                2,
+            ),
+            (Vec::new(), 0),
+        ] {
+            let there = tx.replace("put", &into, &BY_ID, rows).await.unwrap();
+            assert_eq!(there, expected, "{place}");
+        }
+        let all = Statement::new("SELECT other FROM records ORDER BY tenant, id");
+        let rows = tx.rows("read", &all).await.unwrap();
+        let others: Vec<_> = rows.iter().map(|row| row.text("other").unwrap()).collect();
+        assert_eq!(others, ["b", "b", "b", "a"], "{place}");
+        drop(tx);
+        database.close().await;
+    }
+}
+
+#[tokio::test]
 async fn a_double_key_is_told_apart_on_every_database() {
     let folder = tempfile::tempdir().unwrap();
     for place in places(folder.path()).await {

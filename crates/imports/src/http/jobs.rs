@@ -129,7 +129,10 @@ pub(super) async fn job(
     State(imports): Service,
     Segments(id): Segments<String>,
 ) -> Result<Response, ImportsError> {
-    Ok(answer(StatusCode::OK, &imports.job(&id).await?.to_json()))
+    let job = imports.job(&id).await?;
+    let mut told = job.to_json();
+    told["rejects_left_out"] = imports.rejects_left_out(&job).await?.into();
+    Ok(answer(StatusCode::OK, &told))
 }
 
 pub(super) async fn cancel(

@@ -106,6 +106,33 @@ async fn rejects_are_downloaded_repaired_and_sent_again() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn rejects_that_are_too_large_to_keep_are_told_and_not_retried_silently() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(2)).await;
+    let large = format!("nothing{}\n", "x".repeat(200 << 10));
+    for (lines, kept, status) in [
+        (format!("{large}no\n{{\"id\":1}}\n"), "no\n", 201),
+        (format!("{large}{{\"id\":2}}\n"), "", 409),
+    ] {
+        let id = service.import("format=jsonl&key=id&tenant=t", lines).await;
+        service.ended(&id).await;
+        let path = format!("/api/v1/imports/{id}");
+        let job = service.get(&path).await;
+        assert_eq!(job["rejects_left_out"], 1, "{job}");
+        assert_eq!(service.text(&format!("{path}/rejects")).await, kept);
+        let (found, answer) = service.post(&format!("{path}/retry")).await;
+        assert_eq!(found, status, "{answer}");
+        // What is repaired is taken in any case.
+        let repaired = "{\"id\":3}\n";
+        let (found, answer) = service
+            .call("POST", &format!("{path}/retry"), repaired)
+            .await;
+        assert_eq!(found, 201, "{answer}");
+    }
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn the_reject_file_of_every_format_is_of_that_format() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::open(folder.path(), small_slices(2)).await;
@@ -378,6 +405,23 @@ async fn interactive_work_passes_a_backlog_of_the_same_tenant() {
     let job = service.get(&path).await;
     assert_eq!(job["state"], "running", "it waited for the load: {job}");
     service.call("DELETE", &path, Body::empty()).await;
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_large_interactive_import_starves_no_neighbour() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), small_slices(10)).await;
+    let bulk = service
+        .import("format=marc&tenant=one", books(0..6_000))
+        .await;
+    let grand = service
+        .import("format=marc&tenant=two&class=interactive", books(0..6_000))
+        .await;
+    assert_eq!(service.ended(&grand).await["class"], "interactive");
+    let job = service.get(&format!("/api/v1/imports/{bulk}")).await;
+    // Nine parts of ten of all would leave it some 700.
+    assert!(job["records_done"].as_u64() > Some(2_500), "{job}");
     service.close().await;
 }
 

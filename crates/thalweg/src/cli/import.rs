@@ -39,7 +39,7 @@ pub struct Args {
     /// What gets the records: both, records (the table) or topic.
     #[arg(long)]
     sink: Option<String>,
-    /// interactive for work that somebody waits for, or bulk.
+    /// interactive for a few records that somebody waits for, or bulk.
     #[arg(long)]
     class: Option<String>,
     /// A word of your own: the same one again is answered with the job that it made.
@@ -213,7 +213,10 @@ pub async fn jobs(client: Client, command: JobsCommand) -> Result<(), Failure> {
             let request = client.request(Method::POST, &format!("{}/retry", path(&id)));
             let job = match &file {
                 Some(file) => upload::send(&client, request, file).await?,
-                None => client.send(request).await?,
+                None => {
+                    tell_left_out(&client, &id).await?;
+                    client.send(request).await?
+                }
             };
             finish(&client, job, no_wait).await?;
         }
@@ -247,6 +250,21 @@ async fn steer(client: &Client, id: &str, what: &str) -> Result<(), Failure> {
 async fn rejects(client: &Client, id: &str, file: &Path) -> Result<(), Failure> {
     let bytes = download(client, &format!("{}/rejects", path(id)), file).await?;
     client.print_object(&json!({"file": file.display().to_string(), "bytes": bytes}));
+    tell_left_out(client, id).await
+}
+
+/// Says how many rejected records the server has no copy of.
+async fn tell_left_out(client: &Client, id: &str) -> Result<(), Failure> {
+    let job = client.get(&path(id)).await?;
+    let left_out = job["rejects_left_out"].as_u64().unwrap_or(0);
+    if left_out > 0 {
+        eprintln!(
+            "note: {left_out} of {} rejected records are larger than 128 KiB and left out; \
+             `thalweg imports journal {}` has their offsets",
+            job["records_rejected"],
+            harmless(id)
+        );
+    }
     Ok(())
 }
 
