@@ -70,6 +70,7 @@ export function Upload({ again, tenant }: { again: () => void; tenant: string | 
           <Choice label="Format" value={format} onChange={setFormat} options={[["", guessed === "" ? "by the file's ending" : `${guessed}, by its ending`], ...FORMATS.map((name): [string, string] => [name, name])]} />
           <label>Profile <input name="profile" placeholder="none" /></label>
           <label>Id field <input name="key" placeholder="of JSON lines and CSV" /></label>
+          <label>Encoding <input name="encoding" placeholder="UTF-8" /></label>
         </div>
         <div className="filters">
           <Choice label="Records go to" value={sink} onChange={setSink} options={[["both", "topic and table"], ["records", "the table"], ["topic", "the topic"]]} />
@@ -127,7 +128,7 @@ function formatOf(name: string): string {
 }
 
 const FORMATS = ["marc", "marcxml", "marcjson", "jsonl", "csv"];
-const TEXTS = ["tenant", "profile", "key", "topic", "idempotency_key"];
+const TEXTS = ["tenant", "profile", "key", "encoding", "topic", "idempotency_key"];
 const PIECE_BYTES = 8 << 20;
 const FAILURES_MAX = 10;
 const RETRY_MS = 500;

@@ -17,7 +17,7 @@ pub fn file(input: &[u8]) {
 /// The ids of a file's intact records, in their order, and how many places are damaged.
 fn read(format: Format, bytes: &[u8]) -> (Vec<Option<String>>, usize) {
     let (mut ids, mut damaged) = (Vec::new(), 0);
-    let Ok(layout) = Layout::of(format, bytes, true) else {
+    let Ok(layout) = Layout::of(format, None, bytes, true) else {
         return (ids, 1);
     };
     let (profile, selectors) = (Profile::default(), Selectors::default());

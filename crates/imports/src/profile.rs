@@ -11,7 +11,7 @@ use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 use serde_json::value::RawValue;
 
-use crate::format::{Content, facts};
+use crate::format::{Content, Encoding, facts};
 use crate::job::Format;
 use crate::keys::{Key, Selectors};
 use crate::limits;
@@ -34,6 +34,10 @@ pub struct Profile {
     /// Values that are stored beside the record, by name.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub fields: BTreeMap<String, String>,
+    /// How a CSV or MARCXML file is encoded, as `windows-1252`; what it declares itself or UTF-8, where
+    /// absent.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub encoding: Option<String>,
     /// What becomes of a record that is there already.
     pub on_match: OnMatch,
     /// What becomes of one that is not.
@@ -92,6 +96,20 @@ impl Profile {
         if self.fields.len() > limits::PROFILE_FIELDS_MAX {
             let most = limits::PROFILE_FIELDS_MAX;
             return Err(format!("a profile has at most {most} fields"));
+        }
+        if let Some(encoding) = &self.encoding {
+            if !matches!(format, Format::Csv | Format::MarcXml) {
+                let name = format.name();
+                return Err(format!(
+                    "encoding is of csv and marcxml; {name} has its own"
+                ));
+            }
+            if Encoding::told(encoding).is_none() {
+                return Err(format!(
+                    "the encoding '{encoding}' is not read; use one of those of the web, as windows-1252 or \
+                     iso-8859-2, but for UTF-16, or convert the file, as by iconv -t UTF-8"
+                ));
+            }
         }
         let named = self
             .fields

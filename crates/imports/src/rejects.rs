@@ -95,10 +95,16 @@ async fn write_rejects(core: Arc<Core>, job: Job, told: Told) {
 
 async fn try_write(core: &Core, job: &Job, file: &mut RejectFile) -> Result<(), ImportsError> {
     let header = core.registry.header(job.number).await?;
+    let declaration = match &job.profile.encoding {
+        Some(name) => format!("<?xml version=\"1.0\" encoding=\"{name}\"?>").into_bytes(),
+        None if header.is_empty() => XML_DECLARATION.to_vec(),
+        None => header.clone(),
+    };
+    let xml_open = [&declaration, XML_OPEN].concat();
     let (open, between, close): (&[u8], &[u8], &[u8]) = match job.format {
         // One that lost its terminator must not run into the next.
         Format::Marc => (b"", b"\x1d", b""),
-        Format::MarcXml => (XML_OPEN, b"\n", b"</collection>\n"),
+        Format::MarcXml => (&xml_open, b"\n", b"</collection>\n"),
         Format::MarcJson | Format::Jsonl | Format::Csv => (&header, b"\n", b""),
     };
     file.write(open).await?;
@@ -145,6 +151,7 @@ impl RejectFile {
     }
 }
 
-const XML_OPEN: &[u8] = b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>
+const XML_DECLARATION: &[u8] = b"<?xml version=\"1.0\" encoding=\"UTF-8\"?>";
+const XML_OPEN: &[u8] = b"
 <collection xmlns=\"http://www.loc.gov/MARC21/slim\" xmlns:marc=\"http://www.loc.gov/MARC21/slim\">
 ";

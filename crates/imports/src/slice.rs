@@ -127,13 +127,20 @@ impl Slice {
 }
 
 /// The layout of a file of `file_len` bytes, told from its first ones.
-pub(crate) fn layout(file: &File, file_len: u64, format: Format) -> Result<Layout, ImportsError> {
+pub(crate) fn layout(
+    file: &File,
+    file_len: u64,
+    format: Format,
+    profile: &Profile,
+) -> Result<Layout, ImportsError> {
     let head = match format {
         Format::Csv => head(file, file_len, limits::CSV_HEADER_BYTES_MAX)?,
+        Format::MarcXml => head(file, file_len, XML_DECLARATION_BYTES)?,
         _ => head(file, file_len, MARK_OF_FILE_BYTES)?,
     };
     let last = head.len() as u64 == file_len;
-    Layout::of(format, &head, last).map_err(ImportsError::Unreadable)
+    let told = profile.encoding.as_deref();
+    Layout::of(format, told, &head, last).map_err(ImportsError::Unreadable)
 }
 
 /// A file's first bytes.
@@ -145,9 +152,15 @@ fn head(file: &File, file_len: u64, most: usize) -> Result<Vec<u8>, ImportsError
     Ok(head)
 }
 
-/// What stands before the records of a file: a CSV file's header line.
-pub(crate) fn header(file: &File, file_len: u64, format: Format) -> Result<Vec<u8>, ImportsError> {
-    let mut header = vec![0; layout(file, file_len, format)?.header_bytes()];
+/// What stands before the records of a file: a CSV file's header line, an XML file's declaration of
+/// another encoding than UTF-8.
+pub(crate) fn header(
+    file: &File,
+    file_len: u64,
+    format: Format,
+    profile: &Profile,
+) -> Result<Vec<u8>, ImportsError> {
+    let mut header = vec![0; layout(file, file_len, format, profile)?.header_bytes()];
     file.read_exact_at(&mut header, 0)
         .map_err(ImportsError::Read)?;
     Ok(header)
@@ -160,7 +173,7 @@ pub(crate) fn read(
     start: Start,
     reading: &Reading<'_>,
 ) -> Result<Slice, ImportsError> {
-    let layout = layout(file, file_len, reading.format)?;
+    let layout = layout(file, file_len, reading.format, reading.profile)?;
     let mut window = limits::WINDOW_BYTES;
     loop {
         let left = file_len.saturating_sub(start.offset);
@@ -466,6 +479,8 @@ const MARK_BYTES_MAX: usize = 256;
 
 /// What tells that a file is compressed, or how its text is encoded.
 const MARK_OF_FILE_BYTES: usize = 8;
+/// Within so many bytes an XML file declares its encoding.
+const XML_DECLARATION_BYTES: usize = 256;
 
 #[cfg(test)]
 mod tests {

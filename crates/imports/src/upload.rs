@@ -342,7 +342,7 @@ impl Upload {
             }
         };
         let bytes = self.state.bytes.load(Ordering::Relaxed);
-        let header = header(self.path.clone(), bytes, job.format).await?;
+        let header = header(self.path.clone(), bytes, job.clone()).await?;
         let job = Job {
             state: JobState::Running,
             bytes_total: bytes,
@@ -455,11 +455,11 @@ async fn fail(core: Arc<Core>, number: JobNumber, id: String, reason: String) {
 }
 
 /// What stands before the records of a file of `bytes` bytes.
-async fn header(path: PathBuf, bytes: u64, format: Format) -> Result<Vec<u8>, ImportsError> {
+async fn header(path: PathBuf, bytes: u64, job: Job) -> Result<Vec<u8>, ImportsError> {
     let read = move || {
         let on_error = ImportsError::file("read", &path);
         let file = std::fs::File::open(&path).map_err(on_error)?;
-        slice::header(&file, bytes, format)
+        slice::header(&file, bytes, job.format, &job.profile)
     };
     tokio::task::spawn_blocking(read)
         .await

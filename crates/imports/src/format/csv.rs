@@ -6,13 +6,15 @@
 
 use std::borrow::Cow;
 
-use super::{BYTE_ORDER_MARK, Framed};
+use super::Framed;
+use super::encoding::{Encoding, mark_len};
 use crate::marc::quote;
 
 /// The first line of a file.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Header {
     names: Vec<String>,
+    encoding: Encoding,
     delimiter: u8,
     /// What a line ends with: LF, or CR where the file has nothing else.
     line_end: u8,
@@ -24,8 +26,8 @@ impl Header {
     /// Reads the header at a file's start.
     ///
     /// # Errors
-    /// When there is no whole line in `head`, or it is not UTF-8.
-    pub fn read(head: &[u8], last: bool) -> Result<Header, &'static str> {
+    /// When there is no whole line in `head`, or it is not in this encoding.
+    pub fn read(head: &[u8], encoding: Encoding, last: bool) -> Result<Header, &'static str> {
         let has_cr_alone = memchr::memchr(b'\n', head).is_none() && head.contains(&b'\r');
         let line_end = if has_cr_alone { b'\r' } else { b'\n' };
         let mark = mark_len(head);
@@ -36,7 +38,8 @@ impl Header {
         let row = row(head, delimiter, line_end, last)
             .ok_or("the file does not begin with a header line")?;
         Ok(Header {
-            names: names(&row.fields)?,
+            names: names(&row.fields, encoding)?,
+            encoding,
             delimiter,
             line_end,
             len: before + row.len,
@@ -94,8 +97,10 @@ impl Header {
 
     /// Whether a row is the header once more; a single word may be a record all the same.
     fn is_repeated_by(&self, row: &Row<'_>) -> bool {
-        let begins_alike =
-            |(name, field): (&String, &Cow<'_, [u8]>)| field.trim_ascii() == name.as_bytes();
+        let begins_alike = |(name, field): (&String, &Cow<'_, [u8]>)| {
+            let text = self.encoding.text(field, "a field");
+            text.is_ok_and(|text| text.trim() == name)
+        };
         self.names.len() > 1
             && self.names.len() == row.fields.len()
             && self
@@ -104,7 +109,7 @@ impl Header {
                 .zip(&row.fields)
                 .next()
                 .is_some_and(begins_alike)
-            && names(&row.fields).is_ok_and(|names| names == self.names)
+            && names(&row.fields, self.encoding).is_ok_and(|names| names == self.names)
     }
 
     /// Reads a framed row: a JSON object.
@@ -122,10 +127,7 @@ impl Header {
             object.push(if index == 0 { '{' } else { ',' });
             quote(name, &mut object);
             object.push(':');
-            quote(
-                str::from_utf8(field).map_err(|_| "the row is not UTF-8")?,
-                &mut object,
-            );
+            quote(&self.encoding.text(field, "the row")?, &mut object);
         }
         object.push('}');
         Ok(object)
@@ -138,14 +140,6 @@ struct Row<'a> {
     len: usize,
     /// Something stands between a closing quote and the delimiter.
     is_broken: bool,
-}
-
-/// Bytes of a byte order mark.
-fn mark_len(buffer: &[u8]) -> usize {
-    match buffer.starts_with(BYTE_ORDER_MARK) {
-        true => BYTE_ORDER_MARK.len(),
-        false => 0,
-    }
 }
 
 /// The delimiter that a line `sep=;` before the header names, as Excel writes it, and that line's
@@ -185,11 +179,11 @@ fn likely_delimiter(head: &[u8]) -> u8 {
 }
 
 /// What the columns of a header are called: every one has a name of its own.
-fn names(fields: &[Cow<'_, [u8]>]) -> Result<Vec<String>, &'static str> {
+fn names(fields: &[Cow<'_, [u8]>], encoding: Encoding) -> Result<Vec<String>, &'static str> {
     let mut names: Vec<String> = Vec::with_capacity(fields.len());
     for (index, field) in fields.iter().enumerate() {
-        let name = str::from_utf8(field).map_err(|_| "the header line is not UTF-8")?;
-        let name = name.trim().to_owned();
+        let name = encoding.text(field, "the header line");
+        let name = name.map_err(|_| NOT_IN_ENCODING)?.trim().to_owned();
         let is_taken = name.is_empty() || names.contains(&name);
         let mark = if name.is_empty() { "" } else { "_" };
         names.push(match is_taken {
@@ -259,12 +253,14 @@ fn quoted(buffer: &[u8], from: usize) -> Option<(Cow<'_, [u8]>, usize)> {
 }
 
 const DELIMITERS: &[u8] = b"|\t;,";
+const NOT_IN_ENCODING: &str = "the header line is not UTF-8, nor in the encoding that was named; name it, as encoding=windows-1252";
+
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn rows(text: &str) -> Vec<Result<String, String>> {
-        let header = Header::read(text.as_bytes(), true).unwrap();
+        let header = Header::read(text.as_bytes(), Encoding::DEFAULT, true).unwrap();
         let (mut found, mut at) = (Vec::new(), header.len);
         loop {
             match header.frame(&text.as_bytes()[at..], true) {
@@ -334,10 +330,10 @@ mod tests {
 
     #[test]
     fn a_cut_row_waits_for_more() {
-        let header = Header::read(b"a,b\n", true).unwrap();
+        let header = Header::read(b"a,b\n", Encoding::DEFAULT, true).unwrap();
         assert_eq!(header.frame(b"1,\"x\n", false), Framed::Incomplete);
         assert_eq!(header.frame(b"1,2", false), Framed::Incomplete);
-        assert!(Header::read(b"a,b", false).is_err());
+        assert!(Header::read(b"a,b", Encoding::DEFAULT, false).is_err());
     }
 
     #[test]
@@ -384,7 +380,14 @@ mod tests {
 
     #[test]
     fn a_header_that_is_not_utf_8_is_refused() {
-        let told = Header::read(b"Gr\xf6\xdfe,x\n1,2\n", true).unwrap_err();
+        let latin = b"Gr\xf6\xdfe,x\n\xe4,2\nGr\xf6\xdfe,x\n";
+        let told = Header::read(latin, Encoding::DEFAULT, true).unwrap_err();
         assert!(told.contains("not UTF-8"), "{told}");
+        let encoding = Encoding::told("windows-1252").unwrap();
+        let header = Header::read(latin, encoding, true).unwrap();
+        let row = header.object(&latin[header.len..header.len + 4]);
+        assert_eq!(row, Ok("{\"Größe\":\"ä\",\"x\":\"2\"}".to_owned()));
+        let again = header.frame(&latin[header.len + 4..], true);
+        assert!(matches!(again, Framed::Blank { .. }), "{again:?}");
     }
 }

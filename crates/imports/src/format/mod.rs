@@ -4,10 +4,12 @@
 //! functions of bytes alone.
 
 mod csv;
+mod encoding;
 mod jsonl;
 
 use std::borrow::Cow;
 
+pub(crate) use encoding::Encoding;
 pub(crate) use jsonl::facts;
 
 use crate::job::Format;
@@ -40,7 +42,11 @@ pub(crate) enum Framed<'a> {
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Layout {
     Marc,
-    MarcXml,
+    MarcXml {
+        encoding: Encoding,
+        /// Bytes up to the end of a declaration of another encoding than UTF-8.
+        declaration: usize,
+    },
     MarcJson,
     Jsonl,
     Csv(csv::Header),
@@ -65,23 +71,43 @@ impl Content<'_> {
 }
 
 impl Layout {
-    /// How a file is laid out that begins with `head`; `last` says that this is all of it.
+    /// How a file is laid out that begins with `head`; `last` says that this is all of it. `told` is
+    /// its encoding, where somebody said it.
     ///
     /// # Errors
-    /// When the file is compressed, a text is UTF-16, or a CSV file has no header line within `head`.
-    pub fn of(format: Format, head: &[u8], last: bool) -> Result<Layout, &'static str> {
+    /// When the file is compressed, a text is UTF-16, an encoding is not read, or a CSV file has no
+    /// header line within `head`.
+    pub fn of(
+        format: Format,
+        told: Option<&str>,
+        head: &[u8],
+        last: bool,
+    ) -> Result<Layout, &'static str> {
         if is_packed(head) {
             return Err("the file is compressed; unpack it first");
         }
         if format != Format::Marc && is_utf_16(head) {
             return Err("the file is UTF-16, and UTF-8 is read; convert it, as by iconv -t UTF-8");
         }
+        let told = match told {
+            Some(name) => Some(Encoding::told(name).ok_or("the encoding is not known")?),
+            None => None,
+        };
         Ok(match format {
             Format::Marc => Layout::Marc,
-            Format::MarcXml => Layout::MarcXml,
+            Format::MarcXml => {
+                let (declared, declaration) = Encoding::declared(head)?;
+                Layout::MarcXml {
+                    encoding: told.unwrap_or(declared),
+                    declaration,
+                }
+            }
             Format::MarcJson => Layout::MarcJson,
             Format::Jsonl => Layout::Jsonl,
-            Format::Csv => Layout::Csv(csv::Header::read(head, last)?),
+            Format::Csv => {
+                let encoding = told.unwrap_or(Encoding::DEFAULT);
+                Layout::Csv(csv::Header::read(head, encoding, last)?)
+            }
         })
     }
 
@@ -89,6 +115,7 @@ impl Layout {
     pub fn header_bytes(&self) -> usize {
         match self {
             Layout::Csv(header) => header.len,
+            Layout::MarcXml { declaration, .. } => *declaration,
             _ => 0,
         }
     }
@@ -98,7 +125,7 @@ impl Layout {
     pub fn frame<'a>(&self, buffer: &'a [u8], offset: u64, last: bool) -> Framed<'a> {
         match self {
             Layout::Marc => marc::frame(buffer, last),
-            Layout::MarcXml => marc::frame_xml(buffer, last),
+            Layout::MarcXml { .. } => marc::frame_xml(buffer, last),
             Layout::MarcJson => marc::frame_json(buffer, last),
             Layout::Jsonl => jsonl::frame(buffer, last),
             Layout::Csv(_) if buffer.is_empty() && last => Framed::End,
@@ -121,7 +148,9 @@ impl Layout {
     pub fn read<'a>(&self, bytes: &'a [u8]) -> Result<Content<'a>, Cow<'static, str>> {
         Ok(match self {
             Layout::Marc => Content::Marc(marc::parse(bytes).map_err(Cow::Borrowed)?),
-            Layout::MarcXml => Content::Marc(marc::parse_xml(bytes)?),
+            Layout::MarcXml { encoding, .. } => {
+                Content::Marc(marc::parse_xml(&encoding.text(bytes, "the record")?)?)
+            }
             Layout::MarcJson => Content::Marc(marc::parse_json(bytes)?),
             Layout::Jsonl => Content::Object(Cow::Borrowed(jsonl::text(bytes)?)),
             Layout::Csv(header) => Content::Object(Cow::Owned(header.object(bytes)?)),
@@ -139,7 +168,7 @@ impl Layout {
 
     /// What is wrong with a file that begins with `head` and in which no record was found.
     pub fn unlike(&self, head: &[u8]) -> Option<&'static str> {
-        let is_other = *self == Layout::MarcXml
+        let is_other = matches!(self, Layout::MarcXml { .. })
             && !head.trim_ascii().is_empty()
             && !marc::has_collection(head);
         is_other.then_some("no record is in the file: no element in it is called record")
@@ -153,7 +182,7 @@ impl Layout {
             Layout::Marc => behind(0x1d),
             Layout::Jsonl => behind(b'\n'),
             Layout::Csv(header) => header.line(buffer),
-            Layout::MarcXml => marc::next_xml(buffer),
+            Layout::MarcXml { .. } => marc::next_xml(buffer),
             Layout::MarcJson => marc::next_json(buffer),
         }
     }

@@ -31,6 +31,7 @@ pub(super) struct NewImport {
     profile: Option<String>,
     name: Option<String>,
     key: Option<String>,
+    encoding: Option<String>,
     path: Option<String>,
     url: Option<String>,
     resumable: Option<bool>,
@@ -305,6 +306,9 @@ async fn new_job(
     };
     if asked.key.is_some() {
         profile.id = asked.key;
+    }
+    if asked.encoding.is_some() {
+        profile.encoding = asked.encoding;
     }
     profile.check(format).map_err(invalid)?;
     let has_policy = profile.match_on.is_some()

@@ -25,7 +25,7 @@ use crate::imports::Imports;
 
 /// The routes over `imports`; the caller mounts them beside those of other roles.
 ///
-/// - `POST /api/v1/imports?tenant=&format=&topic=&sink=&class=&profile=&key=&name=&resumable=
+/// - `POST /api/v1/imports?tenant=&format=&topic=&sink=&class=&profile=&key=&encoding=&name=&resumable=
 ///   &path=&url=&idempotency_key=` with the file as the body (the key also as header `Idempotency-Key`): 201
 ///   and the job, or 200 and the earlier job of that key
 /// - `GET /api/v1/imports?tenant=&limit=`: `{"jobs": […]}`, newest first

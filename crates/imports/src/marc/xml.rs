@@ -89,8 +89,7 @@ pub(crate) fn next_xml(buffer: &[u8]) -> Option<usize> {
 ///
 /// # Errors
 /// A sentence that says what is damaged.
-pub(crate) fn parse_xml(bytes: &[u8]) -> Result<MarcRecord<'static>, Cow<'static, str>> {
-    let text = str::from_utf8(bytes).map_err(|_| "the record is not UTF-8")?;
+pub(crate) fn parse_xml(text: &str) -> Result<MarcRecord<'static>, Cow<'static, str>> {
     let mut reader = quick_xml::Reader::from_str(text);
     reader.config_mut().expand_empty_elements = true;
     let refused = |error: &dyn std::fmt::Display| Cow::Owned(format!("it is not XML: {error}"));
@@ -344,7 +343,9 @@ mod tests {
     use crate::marc::{parse, write_json};
 
     fn cut(file: &str) -> Vec<Result<String, Cow<'static, str>>> {
-        cut_by(file.as_bytes(), frame_xml, parse_xml)
+        cut_by(file.as_bytes(), frame_xml, |bytes| {
+            parse_xml(str::from_utf8(bytes).unwrap())
+        })
     }
 
     fn xml(n: usize) -> String {
@@ -356,7 +357,7 @@ mod tests {
         let bytes = book(7);
         let twin = parse(&bytes).unwrap();
         let xml = to_xml(&twin, "");
-        let record = parse_xml(xml.as_bytes()).unwrap();
+        let record = parse_xml(&xml).unwrap();
         let (mut one, mut two) = (String::new(), String::new());
         write_json(&twin, &mut one);
         write_json(&record, &mut two);
@@ -366,7 +367,7 @@ mod tests {
     #[test]
     fn a_leader_may_have_blanks_around_it() {
         let twin = xml(1);
-        let leader = parse_xml(twin.as_bytes()).unwrap().leader.into_owned();
+        let leader = parse_xml(&twin).unwrap().leader.into_owned();
         for (around, expected) in [
             (format!("\n    {leader}\n  "), leader.clone()),
             (
@@ -375,7 +376,7 @@ mod tests {
             ),
         ] {
             let text = twin.replace(&leader, &around);
-            assert_eq!(parse_xml(text.as_bytes()).unwrap().leader, expected);
+            assert_eq!(parse_xml(&text).unwrap().leader, expected);
         }
     }
 

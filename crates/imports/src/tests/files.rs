@@ -48,6 +48,93 @@ async fn what_is_compressed_or_utf_16_is_refused_and_the_job_says_so() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn files_in_other_encodings_are_stored_as_utf_8() {
+    let folder = tempfile::tempdir().unwrap();
+    let service = Service::open(folder.path(), ImportsConfig::default()).await;
+    let record = |id: &str, tag: &str, title: &[u8]| {
+        let open = format!(
+            "<record><leader>00000nam a2200000 a 4500</leader>\
+             <controlfield tag=\"001\">{id}</controlfield>\
+             <datafield tag=\"{tag}\" ind1=\" \" ind2=\" \"><subfield code=\"a\">"
+        );
+        [open.as_bytes(), title, b"</subfield></datafield></record>"].concat()
+    };
+    let declaration = b"<?xml version=\"1.0\" encoding=\"ISO-8859-1\"?>";
+    let latin = b"Gr\xf6\xdfe".as_slice();
+    let records = [
+        record("1", "245", latin),
+        record("2", "245", "Größe".as_bytes()),
+        record("3", "no tag", latin),
+    ];
+    let file = [
+        declaration,
+        &b"\n<collection>"[..],
+        &records.concat(),
+        b"</collection>",
+    ]
+    .concat();
+    let id = service.import("format=marcxml&tenant=x", file).await;
+    let job = service.ended(&id).await;
+    assert_eq!(job["records_rejected"], 1, "{job}");
+    let title = Some("Größe".to_owned());
+    let both = ["1", "2"].map(|id| (id.to_owned(), title.clone()));
+    assert_eq!(sink(folder.path(), "x").await, BTreeMap::from(both));
+    // The reject file is encoded as the file was, and says so.
+    let path = format!("/api/v1/imports/{id}");
+    let rejects = service.bytes(&format!("{path}/rejects")).await;
+    assert!(rejects.starts_with(declaration), "{rejects:?}");
+    assert!(
+        memchr::memmem::find(&rejects, latin).is_some(),
+        "{rejects:?}"
+    );
+    let repaired = String::from_utf8_lossy(&rejects).replace("no tag", "245");
+    let repaired = repaired.replace("\u{fffd}\u{fffd}", "öß");
+    let (status, again) = service
+        .call("POST", &format!("{path}/retry"), repaired)
+        .await;
+    assert_eq!(status, 201, "{again}");
+    service.ended(again["id"].as_str().unwrap()).await;
+    assert_eq!(sink(folder.path(), "x").await.get("3"), Some(&title));
+    // A CSV file says nothing of itself.
+    let query = "format=csv&key=id&tenant=c";
+    let rows = b"id,title\n1,Gr\xf6\xdfe\n".to_vec();
+    let told = format!("{query}&encoding=windows-1252");
+    let id = service.import(&told, rows.clone()).await;
+    assert_eq!(service.ended(&id).await["state"], "completed");
+    let one = BTreeMap::from([("1".to_owned(), title)]);
+    assert_eq!(sink(folder.path(), "c").await, one);
+    let id = service.import(query, rows.clone()).await;
+    assert_eq!(service.ended(&id).await["records_rejected"], 1);
+    for (query, file, reason) in [
+        (
+            format!("{query}&encoding=utf-16"),
+            rows.clone(),
+            "is not read",
+        ),
+        (
+            "format=jsonl&encoding=latin1".to_owned(),
+            rows.clone(),
+            "of csv and marcxml",
+        ),
+        (
+            "format=marcxml".to_owned(),
+            b"<?xml version='1.0' encoding='klingon'?><collection/>".to_vec(),
+            "is not read",
+        ),
+    ] {
+        let (status, error) = service
+            .call("POST", &format!("/api/v1/imports?{query}"), file)
+            .await;
+        let message = error["message"].as_str().unwrap();
+        assert!(
+            status == 400 && message.contains(reason),
+            "{query}: {error}"
+        );
+    }
+    service.close().await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_file_without_any_record_is_no_import_of_nothing() {
     let folder = tempfile::tempdir().unwrap();
     let service = Service::open(folder.path(), ImportsConfig::default()).await;

@@ -33,6 +33,10 @@ pub struct Args {
     /// Field that identifies a record (jsonl, csv).
     #[arg(long, value_name = "FIELD")]
     key: Option<String>,
+    /// How a csv or marcxml file is encoded, as windows-1252; what it declares itself or UTF-8, if not
+    /// given.
+    #[arg(long, value_name = "NAME")]
+    encoding: Option<String>,
     /// The tenant's profile by which records are mapped and matched.
     #[arg(long)]
     profile: Option<String>,
@@ -137,6 +141,7 @@ pub async fn run(client: Client, args: Args) -> Result<(), Failure> {
     let options = [
         ("topic", &args.topic),
         ("key", &args.key),
+        ("encoding", &args.encoding),
         ("profile", &args.profile),
         ("sink", &args.sink),
         ("class", &args.class),
