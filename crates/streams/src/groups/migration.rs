@@ -34,6 +34,8 @@ pub(super) struct Migrant {
     pub(super) epoch: i32,
     /// What it was given; empty when it has not been yet.
     pub(super) assignment: Bytes,
+    /// The assignor by which its leader gave it.
+    pub(super) assignor: String,
     /// The topics that it may be told of.
     pub(super) sight: Sight,
     /// Whether it lives in another process.
@@ -47,13 +49,15 @@ impl Migrant {
     }
 
     /// What it was given; none when it cannot be read, or when its leader needs data in it that
-    /// the coordinator would not know to write.
+    /// the coordinator would not know to write. Those assignors that all clients bring need none:
+    /// librdkafka sends each member what it told of itself back, and others the share once more.
     pub(super) fn share(&self) -> Option<Share> {
         if self.assignment.is_empty() {
             return Some(Share::new());
         }
         let (share, has_user_data) = consumer::read_assignment(&self.assignment)?;
-        (!has_user_data).then_some(share)
+        let is_common = COMMON_ASSIGNORS.contains(&self.assignor.as_str());
+        (is_common || !has_user_data).then_some(share)
     }
 }
 
@@ -84,3 +88,5 @@ pub(super) fn downgraded(
     let classic = Group::new(Arc::clone(config), group.epoch());
     classic.of_migrants(now, group.migrants(), group.pending(), out)
 }
+
+const COMMON_ASSIGNORS: [&str; 4] = ["range", "roundrobin", "sticky", "cooperative-sticky"];

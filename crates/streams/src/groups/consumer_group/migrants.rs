@@ -65,6 +65,7 @@ impl ConsumerGroup {
                 protocols: classic.protocols.clone(),
                 epoch: m.epoch,
                 assignment: consumer::assignment(&named(&names, held)),
+                assignor: String::new(),
                 sight: m.subscription.sight().clone(),
                 is_remote: classic.is_remote,
             })

@@ -30,6 +30,7 @@ impl Group {
             protocols: m.protocols.clone(),
             epoch: m.former_generation.unwrap_or(self.generation),
             assignment: m.assignment.clone(),
+            assignor: self.protocol.clone(),
             sight: m.sight.clone(),
             is_remote: m.is_remote,
         });

@@ -185,42 +185,39 @@ fn a_group_that_cannot_be_taken_over_stays_as_it_is() {
     let mut with_data = plain[..plain.len() - 4].to_vec();
     with_data.extend([0, 0, 0, 1, 5]);
     let good = subscription(&Share::new());
-    for (kind, metadata, assignment, refused) in [
-        ("consumer", good.clone(), plain.clone(), None),
+    let with_data = Bytes::from(with_data);
+    let bad = Bytes::from_static(b"m");
+    let no = Some(GroupError::NotFound);
+    for (kind, assignor, metadata, assignment, refused) in [
+        ("consumer", "own", good.clone(), plain.clone(), None),
+        ("consumer", "own", bad.clone(), plain.clone(), no.clone()),
+        ("connect", "own", good.clone(), plain, no.clone()),
         (
             "consumer",
-            Bytes::from_static(b"m"),
-            plain.clone(),
-            Some(GroupError::NotFound),
-        ),
-        (
-            "connect",
+            "own",
             good.clone(),
-            plain.clone(),
-            Some(GroupError::NotFound),
+            with_data.clone(),
+            no.clone(),
         ),
+        // librdkafka's leader of cooperative-sticky members writes some, which nobody needs.
         (
             "consumer",
+            "cooperative-sticky",
             good.clone(),
-            with_data.into(),
-            Some(GroupError::NotFound),
+            with_data,
+            None,
         ),
-        (
-            "consumer",
-            good.clone(),
-            Bytes::from_static(b"m"),
-            Some(GroupError::NotFound),
-        ),
+        ("consumer", "range", good, bad, no),
     ] {
         let mut mixed = Mixed::new();
         let token = mixed.join(JoinRequest {
             protocol_type: kind.into(),
             protocols: vec![Protocol {
-                name: "range".into(),
+                name: assignor.into(),
                 metadata,
             }],
             member_id_required: false,
-            ..request("c", "", &["range"])
+            ..request("c", "", &[assignor])
         });
         mixed.pass(10_000);
         let joined = mixed.joins.remove(&token).unwrap().unwrap();
