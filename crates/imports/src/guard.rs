@@ -9,6 +9,7 @@
 //! to the tenth that bulk work always keeps. When operations are none too long it gets a tenth more.
 //! With nobody to serve it has all of it again. A share below one is kept by a pause after each turn,
 //! and after what the search index takes in at once.
+//! A job that is being entered makes others' turns short for a moment, and takes nothing of their share.
 //! Nobody waits for the index, which has a smaller share while anybody is served.
 //!
 //! What a little longer is comes of cores and a disk that are shared at all: to have bulk work rest
@@ -217,6 +218,16 @@ mod tests {
             guard.observe(Duration::from_millis(now), latency, bulk);
         }
         end
+    }
+
+    #[test]
+    fn a_new_job_is_expected_for_a_moment() {
+        let (mut guard, at) = (Guard::default(), Duration::from_millis);
+        assert!(!guard.is_expecting(at(0)));
+        guard.expect(at(100));
+        assert!(guard.is_expecting(at(119)) && !guard.is_expecting(at(120)));
+        // Nobody is served by that.
+        assert!(!guard.is_serving(at(110)));
     }
 
     #[test]

@@ -50,8 +50,7 @@ impl Imports {
         if !job.state.has_ended() || job.records_rejected == 0 {
             return Err(job.cannot_be("retried: it goes on, or none of its records was rejected"));
         }
-        let left_out = self.rejects_left_out(&job).await?;
-        if repaired.is_none() && left_out >= job.records_rejected {
+        if repaired.is_none() && self.rejects_left_out(&job).await? >= job.records_rejected {
             return Err(job.cannot_be(
                 "retried as it is: all of its rejected records are larger than 128 KiB and were not \
                  kept; send them repaired, the journal has their offsets",
@@ -95,16 +94,14 @@ async fn write_rejects(core: Arc<Core>, job: Job, told: Told) {
 
 async fn try_write(core: &Core, job: &Job, file: &mut RejectFile) -> Result<(), ImportsError> {
     let header = core.registry.header(job.number).await?;
-    let declaration = match &job.profile.encoding {
-        Some(name) => format!("<?xml version=\"1.0\" encoding=\"{name}\"?>").into_bytes(),
-        None if header.is_empty() => XML_DECLARATION.to_vec(),
-        None => header.clone(),
+    let header = match job.format {
+        Format::MarcXml => xml_open(job, header),
+        _ => header,
     };
-    let xml_open = [&declaration, XML_OPEN].concat();
     let (open, between, close): (&[u8], &[u8], &[u8]) = match job.format {
         // One that lost its terminator must not run into the next.
         Format::Marc => (b"", b"\x1d", b""),
-        Format::MarcXml => (&xml_open, b"\n", b"</collection>\n"),
+        Format::MarcXml => (&header, b"\n", b"</collection>\n"),
         Format::MarcJson | Format::Jsonl | Format::Csv => (&header, b"\n", b""),
     };
     file.write(open).await?;
@@ -123,6 +120,18 @@ async fn try_write(core: &Core, job: &Job, file: &mut RejectFile) -> Result<(), 
             }
         }
     }
+}
+
+/// How a reject file in XML begins, whose records are encoded as those of the job's file, which began
+/// with `declaration` unless it was UTF-8 or somebody said what it was.
+fn xml_open(job: &Job, declaration: Vec<u8>) -> Vec<u8> {
+    let mut open = match &job.profile.encoding {
+        Some(name) => format!("<?xml version=\"1.0\" encoding=\"{name}\"?>").into_bytes(),
+        None if declaration.is_empty() => XML_DECLARATION.to_vec(),
+        None => declaration,
+    };
+    open.extend_from_slice(XML_OPEN);
+    open
 }
 
 /// A reject file on its way.

@@ -594,12 +594,12 @@ impl Transaction {
             let query = columns
                 .into_iter()
                 .fold(query, |query, column| column.bind(query));
-            let row = timely(&self.place, what, query.fetch_optional(&mut **tx)).await?;
-            let found = row
-                .map(|row| Row::Postgres(row).number("there"))
-                .transpose();
-            let found = found.map_err(|e| self.error(what, e))?;
-            there += found.unwrap_or(0).unsigned_abs();
+            // To its end: what a part of the statement writes comes after the row that it answers.
+            let rows = timely(&self.place, what, query.fetch_all(&mut **tx)).await?;
+            for row in rows {
+                let found = Row::Postgres(row).number("there");
+                there += found.map_err(|e| self.error(what, e))?.unsigned_abs();
+            }
         }
         Ok(there)
     }

@@ -6,8 +6,8 @@
 
 use std::borrow::Cow;
 
-use super::Framed;
-use super::encoding::{Encoding, mark_len};
+use super::encoding::Encoding;
+use super::{BYTE_ORDER_MARK, Framed};
 use crate::marc::quote;
 
 /// The first line of a file.
@@ -140,6 +140,14 @@ struct Row<'a> {
     len: usize,
     /// Something stands between a closing quote and the delimiter.
     is_broken: bool,
+}
+
+/// Bytes of a byte order mark.
+fn mark_len(buffer: &[u8]) -> usize {
+    match buffer.starts_with(BYTE_ORDER_MARK) {
+        true => BYTE_ORDER_MARK.len(),
+        false => 0,
+    }
 }
 
 /// The delimiter that a line `sep=;` before the header names, as Excel writes it, and that line's

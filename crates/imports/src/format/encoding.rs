@@ -7,8 +7,6 @@ use std::borrow::Cow;
 
 use encoding_rs::{UTF_8, WINDOWS_1252};
 
-use super::BYTE_ORDER_MARK;
-
 /// How a file's text is encoded.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Encoding {
@@ -29,10 +27,11 @@ impl Encoding {
         named(name.as_bytes()).map(|of| Encoding { of, is_told })
     }
 
-    /// What the declaration says that an XML file begins with, and the bytes up to its end.
+    /// What the declaration says that an XML file begins with, and the bytes up to its end. A name that
+    /// nobody knows says nothing.
     ///
     /// # Errors
-    /// When it is none that is read.
+    /// When ASCII is not ASCII in it.
     pub fn declared(head: &[u8]) -> Result<(Encoding, usize), &'static str> {
         let none = (Encoding::DEFAULT, 0);
         let end = memchr::memmem::find(head, b"?>").map(|at| at + b"?>".len());
@@ -42,11 +41,12 @@ impl Encoding {
         let Some(label) = value(&head[..end], b"encoding") else {
             return Ok(none);
         };
+        // A file that was converted, by a program that knows nothing of XML: it is not UTF-16.
+        let is_utf_16 = label.to_ascii_lowercase().starts_with(b"utf-16");
         match named(label) {
             Some(of) if of == UTF_8 => Ok(none),
             Some(of) => Ok((Encoding { of, is_told: false }, end)),
-            // A file that was converted, by a program that knows nothing of XML: it is not UTF-16.
-            None if label.to_ascii_lowercase().starts_with(b"utf-16") => Ok(none),
+            None if is_utf_16 || encoding_rs::Encoding::for_label(label).is_none() => Ok(none),
             None => Err(
                 "the encoding that the file declares is not read; convert it, as by iconv -t UTF-8, and \
                  correct its first line",
@@ -93,14 +93,6 @@ fn value<'a>(declaration: &'a [u8], name: &[u8]) -> Option<&'a [u8]> {
     matches!(quote, b'"' | b'\'').then(|| &rest[..end])
 }
 
-/// Bytes of a byte order mark.
-pub(super) fn mark_len(buffer: &[u8]) -> usize {
-    match buffer.starts_with(BYTE_ORDER_MARK) {
-        true => BYTE_ORDER_MARK.len(),
-        false => 0,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -122,11 +114,13 @@ mod tests {
             ("<?xml version=\"1.0\"?><c encoding=\"gbk\">", "UTF-8"),
             ("<c encoding=\"gbk\"?>", "UTF-8"),
             ("<?xml encoding=\"gbk", "UTF-8"),
+            ("<?xml version=\"1.0\" encoding=\"UTF_8\"?>", "UTF-8"),
+            ("<?xml version=\"1.0\" encoding=\"\"?>", "UTF-8"),
             ("", "UTF-8"),
         ] {
             assert_eq!(name(head), Ok(expected), "{head}");
         }
-        for label in ["iso-2022-jp", "klingon", ""] {
+        for label in ["iso-2022-jp", "hz-gb-2312"] {
             let head = format!("<?xml version=\"1.0\" encoding=\"{label}\"?>");
             assert!(name(&head).is_err(), "{label}");
         }

@@ -44,7 +44,7 @@ pub(crate) enum Layout {
     Marc,
     MarcXml {
         encoding: Encoding,
-        /// Bytes up to the end of a declaration of another encoding than UTF-8.
+        /// Bytes up to the end of the declaration, where that says another one than UTF-8.
         declaration: usize,
     },
     MarcJson,
@@ -96,9 +96,12 @@ impl Layout {
         Ok(match format {
             Format::Marc => Layout::Marc,
             Format::MarcXml => {
-                let (declared, declaration) = Encoding::declared(head)?;
+                let (encoding, declaration) = match told {
+                    Some(encoding) => (encoding, 0),
+                    None => Encoding::declared(head)?,
+                };
                 Layout::MarcXml {
-                    encoding: told.unwrap_or(declared),
+                    encoding,
                     declaration,
                 }
             }

@@ -118,7 +118,7 @@ async fn files_in_other_encodings_are_stored_as_utf_8() {
         ),
         (
             "format=marcxml".to_owned(),
-            b"<?xml version='1.0' encoding='klingon'?><collection/>".to_vec(),
+            b"<?xml version='1.0' encoding='iso-2022-jp'?><collection/>".to_vec(),
             "is not read",
         ),
     ] {
