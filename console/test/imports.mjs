@@ -112,6 +112,16 @@ await withPage(async (page, troubles) => {
   await diku.getByRole("link", { name: "diku" }).waitFor();
   await page.goto(`${url}#/imports?tenant=diku`);
   await page.waitForFunction(() => document.querySelectorAll("#jobs tbody tr").length === 2);
+  // A file in the encoding that the form names.
+  const latin = Buffer.from("id,title\nl\u00e9,caf\u00e9\n", "latin1");
+  await page.locator("#upload input[type=file]").setInputFiles({ name: "latin.csv", mimeType: "text/csv", buffer: latin });
+  await page.getByLabel("Id field").fill("id");
+  await page.getByLabel("Encoding").fill("windows-1252");
+  await button(page, "Import").click();
+  await page.locator(".badge", { hasText: /^completed$/ }).waitFor();
+  const record = JSON.stringify(await api("records/diku/l%C3%A9"));
+  assert.ok(record.includes("caf\u00e9"), record);
+  await page.goto(`${url}#/imports?tenant=diku`);
   assert.deepEqual(troubles, [], "the pages reported errors");
 
   // What cannot be imported is refused in words.

@@ -12,6 +12,7 @@
 mod access;
 mod account;
 mod acl;
+mod addresses;
 mod credential;
 mod error;
 #[doc(hidden)]
@@ -48,6 +49,7 @@ pub use acl::{
     Acl, AclFilter, CLUSTER, EVERY_HOST, Operation, PatternFilter, PatternType, Permission,
     ResourceType,
 };
+pub use addresses::{AddressPlace, Addresses};
 pub use credential::{Credential, ScramHash};
 pub use error::AccessError;
 pub use host::is_this_machine;

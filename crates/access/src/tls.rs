@@ -11,7 +11,7 @@ use std::time::Duration;
 use base::UnixMillis;
 use parking_lot::RwLock;
 use rustls::pki_types::pem::PemObject;
-use rustls::pki_types::{CertificateDer, PrivateKeyDer, UnixTime};
+use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
 use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
 use rustls::{HandshakeKind, RootCertStore, ServerConfig, ServerConnection};
@@ -31,6 +31,9 @@ pub struct TlsConfig {
     pub key: Option<PathBuf>,
     /// File with the certificates of those who may sign clients' certificates.
     pub client_ca: Option<PathBuf>,
+    /// File with the lists of certificates that these have revoked (CRLs), one of each authority in
+    /// clients' chains; nobody's is asked after when absent.
+    pub client_crl: Option<PathBuf>,
     /// Whether clients are asked for a certificate.
     pub client_auth: ClientAuth,
     /// What of a certificate becomes the caller's name.
@@ -90,6 +93,10 @@ impl TlsConfig {
         }
         if self.client_auth != ClientAuth::None && self.client_ca.is_none() {
             problems.push("tls.client_auth needs tls.client_ca".to_owned());
+        }
+        if self.client_crl.is_some() && self.client_auth == ClientAuth::None {
+            let text = "tls.client_crl needs tls.client_auth = \"required\" or \"requested\"";
+            problems.push(text.to_owned());
         }
         if self.client_ca.is_some() && !self.is_on() {
             problems.push("tls.client_ca needs tls.certificate and tls.key".to_owned());
@@ -217,6 +224,10 @@ fn shown(config: &TlsConfig, protocols: &[&str]) -> Result<Shown, AccessError> {
                 ClientAuth::Requested => builder.allow_unauthenticated(),
                 _ => builder,
             };
+            let builder = match &config.client_crl {
+                Some(path) => builder.with_crls(revocations(path)?),
+                None => builder,
+            };
             builder
                 .build()
                 .map_err(|error| refused(error.to_string()))?
@@ -248,6 +259,18 @@ fn certificates(
     let found = read.map_err(|error| refusal(key, path, error.to_string()))?;
     if found.is_empty() {
         return Err(refusal(key, path, "it holds no certificate".to_owned()));
+    }
+    Ok(found)
+}
+
+fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, AccessError> {
+    let key = "tls.client_crl";
+    check_size(key, path)?;
+    let read: Result<Vec<_>, _> =
+        CertificateRevocationListDer::pem_file_iter(path).and_then(|lists| lists.collect());
+    let found = read.map_err(|error| refusal(key, path, error.to_string()))?;
+    if found.is_empty() {
+        return Err(refusal(key, path, "it holds no list (X509 CRL)".to_owned()));
     }
     Ok(found)
 }
@@ -329,6 +352,7 @@ mod tests {
             client_ca: Some(dir.path().join("ca.pem")),
             client_auth: ClientAuth::Required,
             principal: PrincipalName::CommonName,
+            ..TlsConfig::default()
         };
         let tls = Tls::open(config, &[]).unwrap();
         let client = client(dir.path());
@@ -347,14 +371,58 @@ mod tests {
         assert!(refused.to_string().contains("expired"), "{refused}");
     }
 
+    #[test]
+    fn who_was_revoked_is_refused_also_with_a_session_of_before() {
+        let dir = tempfile::tempdir().unwrap();
+        make_certificates(dir.path());
+        let settings = "[ca]\ndefault_ca = d\n[d]\ndatabase = index\ndefault_md = sha256\n\
+                        default_crl_days = 2\n";
+        std::fs::write(dir.path().join("ca.cnf"), settings).unwrap();
+        std::fs::write(dir.path().join("index"), "").unwrap();
+        let authority = "ca -config ca.cnf -keyfile ca.key -cert ca.pem";
+        let list = format!("{authority} -gencrl -out crl.pem");
+        openssl(dir.path(), &list);
+        let config = TlsConfig {
+            certificate: Some(dir.path().join("server.pem")),
+            key: Some(dir.path().join("server.key")),
+            client_ca: Some(dir.path().join("ca.pem")),
+            client_crl: Some(dir.path().join("crl.pem")),
+            client_auth: ClientAuth::Required,
+            ..TlsConfig::default()
+        };
+        let tls = Tls::open(config.clone(), &[]).unwrap();
+        let before = client(dir.path());
+        shake_hands(&tls, &before);
+        openssl(dir.path(), &format!("{authority} -revoke client.pem"));
+        openssl(dir.path(), &list);
+        tls.reload().unwrap();
+        let Err(refused) = try_hands(&tls, &client(dir.path())) else {
+            panic!("let in");
+        };
+        assert!(refused.to_string().contains("Revoked"), "{refused}");
+        let again = try_hands(&tls, &before);
+        let again = again.map_err(|error| error.to_string()).and_then(|again| {
+            let checked = tls.check_resumed(&again, SystemClock.now());
+            checked.map_err(|error| error.to_string())
+        });
+        assert!(again.is_err_and(|error| error.contains("Revoked")));
+        // A file that is no list is told, and leaves the one before.
+        std::fs::write(dir.path().join("crl.pem"), "nothing\n").unwrap();
+        let said = tls.reload().unwrap_err().to_string();
+        assert!(said.starts_with("tls.client_crl = "), "{said}");
+        assert!(try_hands(&tls, &client(dir.path())).is_err());
+    }
+
+    fn openssl(dir: &Path, line: &str) {
+        let mut command = std::process::Command::new("openssl");
+        let out = command.current_dir(dir).args(line.split(' ')).output();
+        let out = out.expect("openssl is installed");
+        assert!(out.status.success(), "openssl {line}: {out:?}");
+    }
+
     /// An authority, and two whose certificates are good for two days: `localhost` and `agent-1`.
     fn make_certificates(dir: &Path) {
-        let openssl = |line: &str| {
-            let mut command = std::process::Command::new("openssl");
-            let out = command.current_dir(dir).args(line.split(' ')).output();
-            let out = out.expect("openssl is installed");
-            assert!(out.status.success(), "openssl {line}: {out:?}");
-        };
+        let openssl = |line: &str| openssl(dir, line);
         let new = "-newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes";
         openssl(&format!(
             "req -x509 {new} -keyout ca.key -out ca.pem -days 2 -subj /CN=ca"
@@ -389,6 +457,11 @@ mod tests {
 
     /// A connection through which both have said what they have to say.
     fn shake_hands(tls: &Tls, client: &Arc<ClientConfig>) -> ServerConnection {
+        try_hands(tls, client).unwrap()
+    }
+
+    /// The same, or why the server breaks off.
+    fn try_hands(tls: &Tls, client: &Arc<ClientConfig>) -> Result<ServerConnection, rustls::Error> {
         let name = "localhost".try_into().unwrap();
         let mut client = ClientConnection::new(Arc::clone(client), name).unwrap();
         let mut server = ServerConnection::new(tls.server_config()).unwrap();
@@ -397,7 +470,7 @@ mod tests {
             client.write_tls(&mut there).unwrap();
             if !there.is_empty() {
                 server.read_tls(&mut there.as_slice()).unwrap();
-                server.process_new_packets().unwrap();
+                server.process_new_packets()?;
             }
             server.write_tls(&mut back).unwrap();
             if !back.is_empty() {
@@ -406,6 +479,6 @@ mod tests {
             }
         }
         assert!(!server.is_handshaking());
-        server
+        Ok(server)
     }
 }

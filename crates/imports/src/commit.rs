@@ -241,13 +241,6 @@ impl Registry {
             (true, _) => JobState::CompletedWithRejects,
         };
         let seen = job.records_done + job.records_rejected + done + rejected;
-        let progress = Statement::new(
-            "UPDATE import_jobs SET records_done = ?, records_created = ?, records_updated = ?,
-             records_skipped = ?, records_rejected = ?, records_sent = ?, records_total = ?,
-             bytes_done = ?, next_ordinal = ?, slices_done = ?, state = ?, updated_ms = ?, lease_until_ms = ?,
-             error = NULL
-             WHERE number = ? AND state = 'running' AND bytes_done = ? AND token = ?",
-        );
         let after = Job {
             records_done: job.records_done + done,
             records_created: job.records_created + decided.created,
@@ -268,43 +261,8 @@ impl Registry {
             error: None,
             ..job.clone()
         };
-        let counted = [
-            after.records_done,
-            after.records_created,
-            after.records_updated,
-            after.records_skipped,
-            after.records_rejected,
-            after.records_sent,
-            after.records_total,
-        ];
-        let progress = counted
-            .into_iter()
-            .fold(progress, |statement, count| statement.bind(signed(count)))
-            .bind(signed(after.bytes_done))
-            .bind(after.next_ordinal)
-            .bind(signed(after.slices_done))
-            .bind(after.state.name())
-            .bind(now.0)
-            .bind(now.0 + i64::try_from(lease.lasts.as_millis()).unwrap_or(0))
-            .bind(job.number.0)
-            .bind(signed(job.bytes_done))
-            .bind(lease.token);
-        let progress = self.while_it_fits(progress);
-        let tenant = Statement::new(
-            "UPDATE import_tenants SET records_done = records_done + ?,
-             records_rejected = records_rejected + ?, bytes_done = bytes_done + ?, updated_ms = ?
-             WHERE tenant = ?",
-        )
-        .bind(signed(done))
-        .bind(signed(rejected))
-        .bind(signed(next.offset - job.bytes_done))
-        .bind(now.0)
-        .bind(job.tenant.as_str());
-        let tenant = match job.sink.has_records() {
-            true => tenant.push(" AND selectors = ?").bind(selectors.revision),
-            false => tenant,
-        };
-        let mut counts = vec![progress, tenant];
+        let progress = self.while_it_fits(progress(job, &after, lease, now));
+        let mut counts = vec![progress, count_of_tenant(job, &after, selectors, now)];
         if has_rows {
             let queued = vec![
                 Value::from(job.tenant.as_str()),
@@ -324,6 +282,59 @@ impl Registry {
             remarks,
             after,
         }))
+    }
+}
+
+/// Writes the job as it is `after` slices, where it is still as it was `before` and still whose lease
+/// it is.
+fn progress(before: &Job, after: &Job, lease: Lease, now: UnixMillis) -> Statement {
+    let progress = Statement::new(
+        "UPDATE import_jobs SET records_done = ?, records_created = ?, records_updated = ?,
+         records_skipped = ?, records_rejected = ?, records_sent = ?, records_total = ?,
+         bytes_done = ?, next_ordinal = ?, slices_done = ?, state = ?, updated_ms = ?, lease_until_ms = ?,
+         error = NULL
+         WHERE number = ? AND state = 'running' AND bytes_done = ? AND token = ?",
+    );
+    let counted = [
+        after.records_done,
+        after.records_created,
+        after.records_updated,
+        after.records_skipped,
+        after.records_rejected,
+        after.records_sent,
+        after.records_total,
+    ];
+    counted
+        .into_iter()
+        .fold(progress, |statement, count| statement.bind(signed(count)))
+        .bind(signed(after.bytes_done))
+        .bind(after.next_ordinal)
+        .bind(signed(after.slices_done))
+        .bind(after.state.name())
+        .bind(now.0)
+        .bind(now.0 + i64::try_from(lease.lasts.as_millis()).unwrap_or(0))
+        .bind(before.number.0)
+        .bind(signed(before.bytes_done))
+        .bind(lease.token)
+}
+
+/// Adds to the tenant's counts what was done between two states of a job, where its records are still
+/// found by what the slices were read for.
+fn count_of_tenant(before: &Job, after: &Job, selectors: &Selectors, now: UnixMillis) -> Statement {
+    let more = |of: fn(&Job) -> u64| signed(of(after) - of(before));
+    let tenant = Statement::new(
+        "UPDATE import_tenants SET records_done = records_done + ?,
+         records_rejected = records_rejected + ?, bytes_done = bytes_done + ?, updated_ms = ?
+         WHERE tenant = ?",
+    )
+    .bind(more(|job| job.records_done))
+    .bind(more(|job| job.records_rejected))
+    .bind(more(|job| job.bytes_done))
+    .bind(now.0)
+    .bind(before.tenant.as_str());
+    match before.sink.has_records() {
+        true => tenant.push(" AND selectors = ?").bind(selectors.revision),
+        false => tenant,
     }
 }
 

@@ -38,8 +38,17 @@ pub(crate) async fn serve(
                     core.counters.handshakes_failed.add(1);
                     continue;
                 };
+                let most = core.config.max_connections_per_ip;
+                let Some(place) = core.addresses.place(peer.ip(), most) else {
+                    core.counters.handshakes_failed.add(1);
+                    tracing::debug!(%peer, "MQTT connection refused: its address has as many as it may");
+                    continue;
+                };
                 let (core, door, links) = (core.clone(), door.clone(), links.clone());
-                tracker.spawn(come_in(core, door, stream, peer, seat, links));
+                tracker.spawn(async move {
+                    come_in(core, door, stream, peer, seat, links).await;
+                    drop(place);
+                });
             }
             Err(error) => {
                 // Out of descriptors, most likely: give links the time to end.

@@ -26,6 +26,8 @@ pub struct MqttConfig {
     pub tls_listen: Option<String>,
     /// Links open at once; the next one is refused with "server unavailable".
     pub clients_max: usize,
+    /// Links of one address at a time; one more is closed. 0 is no bound.
+    pub max_connections_per_ip: usize,
     /// The largest packet taken from a client, its fixed header not counted.
     pub packet_bytes_max: ByteSize,
     /// Filters of one client, of a kilobyte each on average at most; the next one is refused in
@@ -205,6 +207,7 @@ impl Default for MqttConfig {
             listen: "127.0.0.1:1883".to_owned(),
             tls_listen: None,
             clients_max: 20_000,
+            max_connections_per_ip: 0,
             packet_bytes_max: ByteSize::mib(1),
             subscriptions_per_client_max: 1_000,
             queue_messages_max: 100_000,

@@ -6,12 +6,13 @@
 mod handover;
 mod members;
 
-pub(crate) use members::{Claim, Leave};
+pub(crate) use members::{Claim, Leave, NotAttached};
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
+use access::Addresses;
 use base::{Clock, UnixMillis};
 use journal::JournalError;
 use parking_lot::{Mutex, RwLock};
@@ -46,6 +47,7 @@ pub(crate) struct Core {
     pub(crate) counters: Counters,
     pub(crate) opened: UnixMillis,
     pub(crate) seats: Seats,
+    pub(crate) addresses: Addresses,
     /// Kilobytes that there is room for of what links leave unfinished.
     pub(crate) unfinished: Arc<Semaphore>,
     /// Cancelled by `close`: every link ends.
@@ -91,6 +93,7 @@ impl Core {
         let core = Core {
             opened: now,
             seats: Seats::default(),
+            addresses: Addresses::default(),
             unfinished: Arc::new(Semaphore::new(UNFINISHED_BYTES_MAX / 1024)),
             config,
             clock,

@@ -10,7 +10,7 @@ use tokio::time::{Instant, timeout_at};
 use tokio_util::sync::CancellationToken;
 
 use crate::codec::{self, Connack, Connect, DecodeError, Packet, Version};
-use crate::core::{Claim, Core};
+use crate::core::{Claim, Core, NotAttached};
 use crate::gate::{Hello, Owner, Pass, Password};
 use crate::limits::{CLIENT_ID_BYTES_MAX, TAKE_UP_WAIT, TOPIC_ALIASES_MAX};
 use crate::link::{LinkEnd, Reader};
@@ -137,10 +137,6 @@ async fn admit(
         Some(mount) => mount.client_inside(&client_id),
         None => client_id.clone(),
     };
-    if core.is_foreign(&session_id, pass.user()) {
-        let end = LinkEnd::Protocol("the client id is in use by another user");
-        return Err((ReasonCode::ClientIdentifierNotValid, end));
-    }
     let owner = Owner {
         user: pass.user().map(Box::from),
         host: origin.host().into(),
@@ -151,14 +147,6 @@ async fn admit(
         .transpose()
         .map_err(|code| (code, LinkEnd::Protocol("the will may not be published")))?;
     let expiry_s = expiry_s(connect, core.config.session_expiry_s());
-    if expiry_s > 0 && !core.has_room_for_session(&session_id) {
-        let end = LinkEnd::Protocol("as many sessions as mqtt.sessions_max allows are kept");
-        let code = match connect.version {
-            Version::V5 => ReasonCode::QuotaExceeded,
-            _ => ReasonCode::ServerUnavailable,
-        };
-        return Err((code, end));
-    }
     let keep_alive_max_s = core.config.keep_alive_max.0.as_secs() as u16;
     let is_v5 = connect.version == Version::V5;
     let too_long = connect.keep_alive_s == 0 || connect.keep_alive_s > keep_alive_max_s;
@@ -209,7 +197,7 @@ async fn admit(
     };
     let session = take_up(&core, &claim, connack)
         .await
-        .map_err(|error| (ReasonCode::ServerUnavailable, LinkEnd::Journal(error)))?;
+        .map_err(|why| refusal(why, connect.version))?;
     // What changed before the session had its link, nobody was told of.
     session.cut_off_if_void();
     let seconds = server_keep_alive_s.unwrap_or(connect.keep_alive_s);
@@ -234,16 +222,35 @@ async fn take_up(
     core: &Arc<Core>,
     claim: &Claim<'_>,
     connack: impl Fn(bool) -> Vec<u8>,
-) -> Result<Arc<Session>, JournalError> {
+) -> Result<Arc<Session>, NotAttached> {
     let patience = Instant::now() + TAKE_UP_WAIT.min(core.config.connect_timeout.0 / 2);
     loop {
         match core.attach(claim.clone(), &connack) {
-            Err(JournalError::Busy) if Instant::now() < patience => {
+            Err(NotAttached::Journal(JournalError::Busy)) if Instant::now() < patience => {
                 // Whether there is room or time is over, the next try tells.
                 let _ = timeout_at(patience, core.store.room(claim.client_id.len())).await;
             }
             outcome => return outcome,
         }
+    }
+}
+
+/// What a client is told that does not get its session.
+fn refusal(why: NotAttached, version: Version) -> Refusal {
+    match why {
+        NotAttached::Foreign => {
+            let end = LinkEnd::Protocol("the client id is in use by another user");
+            (ReasonCode::ClientIdentifierNotValid, end)
+        }
+        NotAttached::NoRoom => {
+            let end = LinkEnd::Protocol("as many sessions as mqtt.sessions_max allows are kept");
+            let code = match version {
+                Version::V5 => ReasonCode::QuotaExceeded,
+                _ => ReasonCode::ServerUnavailable,
+            };
+            (code, end)
+        }
+        NotAttached::Journal(error) => (ReasonCode::ServerUnavailable, LinkEnd::Journal(error)),
     }
 }
 

@@ -1,5 +1,5 @@
 //! The management API of users and ACLs, `/api/v1/users` and `/api/v1/acls`; that of tokens is in
-//! [`crate::tokens`], that of roles in [`crate::roles`].
+//! [`crate::tokens`], that of roles in [`crate::roles`]. One OpenAPI document is about them all.
 //!
 //! A password comes in, is hashed and forgotten: no answer and no log holds it.
 
@@ -39,6 +39,7 @@ pub(crate) struct Management {
 ///   out: LITERAL, `*`, ALLOW): 201 and the object
 /// - `DELETE /api/v1/acls?resource_type=…` with any of the object's fields, at least one:
 ///   `{"acls": […]}`, what was removed
+/// - `GET /api/v1/access/openapi.json`: the document about these calls and `GET /api/v1/me`
 pub fn access_management(access: Arc<Access>) -> Router {
     let management = Arc::new(Management {
         access,
@@ -51,6 +52,7 @@ pub fn access_management(access: Arc<Access>) -> Router {
         .merge(crate::tokens::routes())
         .merge(crate::roles::routes())
         .with_state(management)
+        .route("/api/v1/access/openapi.json", get(document))
 }
 
 /// The same paths where a Kafka cluster holds the records, whose own users and ACLs count: each
@@ -69,6 +71,11 @@ pub fn access_elsewhere() -> Router {
         .route("/api/v1/tokens/{id}", any(refused))
         .route("/api/v1/roles", any(refused))
         .route("/api/v1/acls", any(refused))
+        .route("/api/v1/access/openapi.json", get(document))
+}
+
+async fn document() -> Response {
+    answer::bytes(StatusCode::OK, JSON, DOCUMENT)
 }
 
 async fn users(State(management): State<Arc<Management>>) -> Response {
@@ -176,5 +183,37 @@ fn iterations_default() -> u32 {
 
 pub(crate) const JSON: &str = "application/json";
 
+/// The OpenAPI document.
+const DOCUMENT: &str = include_str!("../openapi-access.json");
+
 /// Bytes of a request: names and a password are short.
 const BODY_BYTES_MAX: u64 = 64 << 10;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_openapi_document_names_every_route_and_no_other() {
+        let document: Value = serde_json::from_str(DOCUMENT).unwrap();
+        let paths = document["paths"].as_object().unwrap();
+        let sources = [
+            include_str!("access.rs"),
+            include_str!("roles.rs"),
+            include_str!("tokens.rs"),
+            include_str!("rights.rs"),
+        ];
+        let mut routes: Vec<&str> = Vec::new();
+        for source in sources {
+            let source = source.split("mod tests").next().unwrap();
+            let told = source.lines().filter(|line| !line.trim().starts_with("//"));
+            routes.extend(told.filter_map(|line| {
+                let path = &line[line.find("\"/api/v1/")? + 1..];
+                path.split('"').next()
+            }));
+        }
+        routes.sort_unstable();
+        routes.dedup();
+        assert_eq!(paths.keys().collect::<Vec<_>>(), routes);
+    }
+}

@@ -6,7 +6,7 @@ use base::report;
 
 use super::*;
 use crate::migration::Migration;
-use crate::statement::Conflict;
+use crate::statement::{Conflict, Insert, Lookup, Value};
 use crate::test_servers::{mariadb, postgres};
 
 const SCHEMA: Schema = Schema {

@@ -5,11 +5,11 @@
 
 use serde_json::{Map, Value as Json};
 
-use crate::database::Transaction;
 use crate::dialect::Dialect;
 use crate::error::SqlError;
 use crate::limits;
 use crate::statement::{Statement, Value};
+use crate::transaction::Transaction;
 
 /// Where rows go, by names that [`JsonInsert::new`] has checked.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -29,10 +29,11 @@ mod sqlite;
 mod statement;
 #[cfg(any(test, feature = "test-servers"))]
 pub mod test_servers;
+mod transaction;
 #[cfg(any(test, feature = "test-servers"))]
 pub mod upgrade_rules;
 
-pub use database::{Database, Transaction};
+pub use database::Database;
 pub use dialect::Dialect;
 pub use error::SqlError;
 pub use json_rows::JsonInsert;
@@ -42,3 +43,4 @@ pub use place::{Place, without_password};
 pub use secret_url::SecretUrl;
 pub use sqlite::{Options, Sqlite, SqliteTransaction};
 pub use statement::{Conflict, Insert, Lookup, Row, Statement, Value};
+pub use transaction::Transaction;

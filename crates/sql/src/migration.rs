@@ -13,10 +13,11 @@ use std::time::{Duration, Instant};
 use base::UnixMillis;
 use sha2::{Digest, Sha256};
 
-use crate::database::{Database, Outgrown, Transaction};
+use crate::database::{Database, Outgrown};
 use crate::error::{SqlError, mysql_number};
 use crate::limits;
 use crate::statement::{Conflict, Insert, Statement};
+use crate::transaction::Transaction;
 
 /// The history of one schema, oldest first.
 #[derive(Clone, Copy, Debug)]

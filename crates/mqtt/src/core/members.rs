@@ -34,6 +34,23 @@ pub(crate) struct Claim<'a> {
     pub(crate) link: LinkRef,
 }
 
+/// Why a link did not get its session; that and others stay as they were.
+#[derive(Debug)]
+pub(crate) enum NotAttached {
+    /// The session is another user's: it would bring messages that are not meant for this one.
+    Foreign,
+    /// As many sessions are kept as may be.
+    NoRoom,
+    /// The journal did not take it.
+    Journal(JournalError),
+}
+
+impl From<JournalError> for NotAttached {
+    fn from(error: JournalError) -> NotAttached {
+        NotAttached::Journal(error)
+    }
+}
+
 /// How a link leaves its session.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Leave {
@@ -48,12 +65,12 @@ impl Core {
     /// is cut off. `connack` is told whether a kept session was found.
     ///
     /// # Errors
-    /// [`JournalError::Busy`] for now: the same claim may be tried again. Others stay.
+    /// After [`JournalError::Busy`] the same claim may be tried again.
     pub(crate) fn attach(
         self: &Arc<Self>,
         claim: Claim<'_>,
         connack: impl FnOnce(bool) -> Vec<u8>,
-    ) -> Result<Arc<Session>, JournalError> {
+    ) -> Result<Arc<Session>, NotAttached> {
         let mut wills = Vec::new();
         let session = self.take_up(claim, connack, &mut wills);
         self.publish_wills(wills);
@@ -66,7 +83,7 @@ impl Core {
         claim: Claim<'_>,
         connack: impl FnOnce(bool) -> Vec<u8>,
         wills: &mut Vec<Will>,
-    ) -> Result<Arc<Session>, JournalError> {
+    ) -> Result<Arc<Session>, NotAttached> {
         let Claim {
             client_id,
             is_clean,
@@ -78,7 +95,13 @@ impl Core {
         let now = self.clock.now();
         let mut sessions = self.sessions.lock();
         let found = sessions.get(client_id).cloned();
+        if expiry_s > 0 && found.is_none() && sessions.len() >= self.config.sessions_max {
+            return Err(NotAttached::NoRoom);
+        }
         if let Some(old) = found {
+            if old.is_foreign(owner.user.as_deref()) {
+                return Err(NotAttached::Foreign);
+            }
             let (due, has_expired, _) = old.due(now);
             wills.extend(due);
             if old.persistent && !is_clean && !has_expired {
@@ -95,19 +118,6 @@ impl Core {
         session.attach(self, link, (owner, will), expiry_s, &connack(false))?;
         sessions.insert(session.client_id.clone(), session.clone());
         Ok(session)
-    }
-
-    /// Whether the client's session is another user's: it would bring messages that are not meant
-    /// for this one.
-    pub(crate) fn is_foreign(&self, client_id: &str, user: Option<&str>) -> bool {
-        let session = self.sessions.lock().get(client_id).cloned();
-        session.is_some_and(|session| session.is_foreign(user))
-    }
-
-    /// Whether a new persistent session may be made.
-    pub(crate) fn has_room_for_session(&self, client_id: &str) -> bool {
-        let sessions = self.sessions.lock();
-        sessions.len() < self.config.sessions_max || sessions.contains_key(client_id)
     }
 
     /// Takes the link from its session, and ends the session if it is not to be kept. Gives the

@@ -325,7 +325,7 @@ fn changes_of(configs: &[AlterableConfig]) -> Result<Vec<ConfigChange>, Refusal>
         }
         let change = match (config.config_operation, &config.value) {
             (1, _) => ConfigChange::Unset(name),
-            (_, None) => return refuse(format!("{name} has no value")),
+            (_, None) => return Err(without_value(&name)),
             (0, Some(value)) => ConfigChange::Set(name, value.to_string()),
             (2, Some(value)) => ConfigChange::Append(name, value.to_string()),
             (3, Some(value)) => ConfigChange::Subtract(name, value.to_string()),
@@ -339,12 +339,21 @@ fn changes_of(configs: &[AlterableConfig]) -> Result<Vec<ConfigChange>, Refusal>
     Ok(changes)
 }
 
+/// As Kafka refuses a setting that is to become nothing.
+fn without_value(name: &str) -> Refusal {
+    let reason = format!("{name} has no value: delete it to have its default");
+    Refusal::of(ResponseError::InvalidRequest, reason)
+}
+
 async fn replace(
     call: &Call,
     meant: &Meant,
     set: &[(StrBytes, Option<StrBytes>)],
     validate_only: bool,
 ) -> Result<(), Refusal> {
+    if let Some((name, _)) = set.iter().find(|(_, value)| value.is_none()) {
+        return Err(without_value(name));
+    }
     let set = set.iter();
     let set = set.filter_map(|(name, value)| Some((&**name, value.as_deref()?)));
     let streams = call.context.streams();

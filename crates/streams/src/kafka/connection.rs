@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use access::{DetachedSocket, Socket};
+use access::{AddressPlace, DetachedSocket, Socket};
 use bytes::{Buf, Bytes, BytesMut};
 use tokio::time::Instant;
 use tokio_util::sync::WaitForCancellationFutureOwned;
@@ -24,7 +24,6 @@ use tokio_util::task::TaskTracker;
 
 use super::Context;
 use super::api::{Begun, PRODUCE_KEY, Timing};
-use super::arrivals::Place;
 use super::buffers::Buffers;
 use super::lanes::LanePlace;
 use super::limits::{
@@ -61,7 +60,7 @@ pub(super) struct Link {
     seat: Arc<Seat>,
     lane: LanePlace,
     /// Its place among the connections of its address.
-    _place: Place,
+    _place: AddressPlace,
     /// It counts as one of the listener's.
     _entered: Entered,
     /// All connections of the listener, for who waits for their end.
@@ -106,7 +105,7 @@ enum Event {
 impl Link {
     pub(super) fn new(
         context: Arc<Context>,
-        (seat, place, lane): (Seat, Place, LanePlace),
+        (seat, place, lane): (Seat, AddressPlace, LanePlace),
         connections: TaskTracker,
     ) -> Self {
         let shared = &context.shared;

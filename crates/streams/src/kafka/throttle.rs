@@ -7,14 +7,13 @@
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use access::{Bound, Sharing};
+use access::{Addresses, Bound, Sharing};
 use base::UnixMillis;
 use bytes::{Bytes, BytesMut};
 use kafka_protocol::protocol::StrBytes;
 use parking_lot::Mutex;
 
 use super::Context;
-use super::arrivals::Connections;
 use super::limits::QUOTA_WINDOW;
 use super::reply::{Answer, Call};
 use super::unsent::Piece;
@@ -22,7 +21,7 @@ use super::unsent::Piece;
 /// What all listeners of a store count against quotas.
 pub struct Usage {
     meters: Mutex<Meters>,
-    pub(super) connections: Mutex<Connections>,
+    pub(super) addresses: Addresses,
 }
 
 /// A meter for each bound and everybody who shares it.
@@ -44,7 +43,7 @@ impl Default for Usage {
         let others = |(bound, _)| (bound, Who::Others);
         Usage {
             meters: Mutex::new(Meters::new(QUOTA_WINDOW, others)),
-            connections: Mutex::default(),
+            addresses: Addresses::default(),
         }
     }
 }

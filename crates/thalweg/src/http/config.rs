@@ -37,6 +37,8 @@ pub struct HttpConfig {
     pub idle_timeout: HumanDuration,
     /// Connections open at a time; more wait.
     pub connections_max: usize,
+    /// Connections of one address at a time; one more is closed. 0 is no bound.
+    pub max_connections_per_ip: usize,
     /// TLS, by the same words as the Kafka listener's.
     pub tls: TlsConfig,
     /// Which other sites' pages may call.
@@ -51,6 +53,7 @@ impl Default for HttpConfig {
             compression: true,
             idle_timeout: HumanDuration(IDLE_TIMEOUT),
             connections_max: CONNECTIONS_MAX,
+            max_connections_per_ip: 0,
             tls: TlsConfig::default(),
             cors: CorsConfig::default(),
             rate_limit: rest::RateLimitConfig::default(),

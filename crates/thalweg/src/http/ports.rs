@@ -32,6 +32,7 @@ pub struct Port {
     manners: Arc<Manners>,
     idle_timeout: Duration,
     connections_max: usize,
+    max_connections_per_ip: usize,
     /// Holds callers to what they may ask for; within the logins, as it asks who calls.
     pub rates: Option<Arc<rest::RateLimit>>,
 }
@@ -57,6 +58,7 @@ impl Ports {
                 manners: Arc::new(manners),
                 idle_timeout: http.idle_timeout.0,
                 connections_max: http.connections_max,
+                max_connections_per_ip: http.max_connections_per_ip,
                 rates: rest::RateLimit::of(&http.rate_limit, clock.clone()),
             })
         };
@@ -140,6 +142,7 @@ impl Port {
             manners: self.manners.clone(),
             idle_timeout: self.idle_timeout,
             connections_max: self.connections_max,
+            max_connections_per_ip: self.max_connections_per_ip,
         }
     }
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
-use access::Tls;
+use access::{Addresses, Tls};
 use hyper::server::conn::{http1, http2};
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
@@ -35,6 +35,8 @@ pub struct Transport {
     pub idle_timeout: Duration,
     /// Connections open at a time.
     pub connections_max: usize,
+    /// Connections of one address at a time; 0 is no bound.
+    pub max_connections_per_ip: usize,
 }
 
 /// Serves until `shutdown`, then lets running requests end, for a bounded time.
@@ -50,6 +52,7 @@ pub async fn serve(
 ) {
     let routes = routes.into();
     let places = Arc::new(Places::new(transport.connections_max));
+    let (addresses, most) = (Addresses::default(), transport.max_connections_per_ip);
     let graceful = GracefulShutdown::new();
     let port = Arc::new(Port {
         http1: http1_builder(transport.idle_timeout),
@@ -76,6 +79,10 @@ pub async fn serve(
                 continue;
             }
         };
+        let Some(of_address) = addresses.place(peer.ip(), most) else {
+            tracing::debug!(%peer, "connection refused: its address has as many as it may");
+            continue;
+        };
         let (port, watcher) = (port.clone(), graceful.watcher());
         let shutdown = shutdown.clone();
         tokio::spawn(async move {
@@ -88,7 +95,7 @@ pub async fn serve(
                 Ok(link) => port.converse(link, peer.ip(), watcher, &shutdown).await,
                 Err(error) => tracing::debug!(%error, "a connection came to nothing"),
             }
-            drop(place);
+            drop((place, of_address));
         });
     }
     drop(listener);
@@ -273,6 +280,14 @@ mod tests {
 
     /// A port of few connections, and what ends it.
     async fn port(connections_max: usize) -> (SocketAddr, CancellationToken, impl Future) {
+        port_for(connections_max, 0).await
+    }
+
+    /// The same with a bound for each address.
+    async fn port_for(
+        connections_max: usize,
+        max_connections_per_ip: usize,
+    ) -> (SocketAddr, CancellationToken, impl Future) {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let routes = Router::new().route("/", get(|| async { "here" }));
@@ -281,6 +296,7 @@ mod tests {
             manners: Arc::default(),
             idle_timeout: Duration::from_secs(600),
             connections_max,
+            max_connections_per_ip,
         };
         let shutdown = CancellationToken::new();
         let serving = tokio::spawn(serve(listener, routes, transport, shutdown.clone()));
@@ -315,6 +331,36 @@ mod tests {
             let mut stream = TcpStream::connect(address).await.unwrap();
             assert!(ask(&mut stream).await.contains("connection: close"));
             assert_eq!(stream.read(&mut [0; 1]).await.unwrap(), 0);
+        }
+        shutdown.cancel();
+        serving.await;
+    }
+
+    #[tokio::test]
+    async fn an_address_has_no_more_connections_than_it_may() {
+        let (address, shutdown, serving) = port_for(10, 2).await;
+        let mut kept = Vec::new();
+        for _ in 0..2 {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            ask(&mut stream).await;
+            kept.push(stream);
+        }
+        let mut one_more = TcpStream::connect(address).await.unwrap();
+        let closed = one_more.read(&mut [0; 1]).await;
+        assert!(matches!(closed, Ok(0) | Err(_)), "{closed:?}");
+        drop(kept.pop());
+        // The server sees that it is gone a little later.
+        loop {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let call = b"GET / HTTP/1.0\r\nHost: 127.0.0.1\r\n\r\n";
+            let mut answer = Vec::new();
+            if stream.write_all(call).await.is_ok()
+                && stream.read_to_end(&mut answer).await.is_ok()
+                && answer.ends_with(b"here")
+            {
+                break;
+            }
+            tokio::time::sleep(Duration::from_millis(5)).await;
         }
         shutdown.cancel();
         serving.await;

@@ -1,5 +1,5 @@
-//! schemathesis against the OpenAPI documents of a running proxy, registry, fleet and imports: data that a
-//! document allows and data that it does not, and what is answered to each.
+//! schemathesis against the OpenAPI documents of a running proxy, registry, fleet, imports and access: data
+//! that a document allows and data that it does not, and what is answered to each.
 
 use std::path::Path;
 use std::process::Command;
@@ -82,6 +82,35 @@ fn schemathesis_finds_nothing_in_the_imports() {
     let generated = run(dir.path(), &document, &config);
     assert!(generated > 500, "{generated}");
     assert!(up.get("/api/v1/search?tenant=diku&q=one")["total"].is_u64());
+}
+
+#[test]
+fn schemathesis_finds_nothing_in_the_access() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let call = |method: &str, path: &str, body: Value| {
+        let url = up.url("management", path);
+        let answer = curl(&["--request", method, "--json", &body.to_string(), &url]);
+        assert!(answer.status < 300, "{path}: {}", answer.body);
+        answer
+    };
+    call(
+        "PUT",
+        "/api/v1/users/ann",
+        json!({"password": "one-of-hers"}),
+    );
+    let role = json!({"principal": "User:ann", "role": "operator", "class": "edge"});
+    call("POST", "/api/v1/roles", role);
+    let acl = json!({"principal": "User:ann", "operation": "READ", "resource_type": "TOPIC",
+        "resource_name": "orders"});
+    call("POST", "/api/v1/acls", acl);
+    let token = call("POST", "/api/v1/tokens", json!({"user": "ann"})).json();
+    let config = std::fs::read_to_string(interop("schemathesis-access.toml")).unwrap();
+    let config = config.replace("{token}", token["id"].as_str().unwrap());
+    let document = up.url("management", "/api/v1/access/openapi.json");
+    let generated = run(dir.path(), &document, &config);
+    assert!(generated > 300, "{generated}");
+    assert_eq!(up.get("/api/v1/me")["principal"], Value::Null);
 }
 
 /// Makes a profile, a job that has ended with a rejected record, and one that waits for its file;

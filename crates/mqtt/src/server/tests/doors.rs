@@ -61,6 +61,7 @@ fn tls_of(dir: &Path, client_auth: ClientAuth) -> Arc<Tls> {
         client_ca: Some(dir.join("ca.pem")),
         client_auth,
         principal: PrincipalName::CommonName,
+        ..TlsConfig::default()
     };
     Arc::new(Tls::open(config, &[]).unwrap())
 }

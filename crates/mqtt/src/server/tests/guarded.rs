@@ -262,6 +262,18 @@ async fn a_client_id_is_its_users_while_the_session_lives() {
     house.running.stop().await;
 }
 
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn of_two_users_who_come_at_once_one_has_the_client_id() {
+    let house = house(LOGINS).await;
+    for n in 0..100 {
+        let id = format!("dev{n}");
+        let enter = async |user| house.enter(&id, user, "pencil").await;
+        let (ann, bob) = tokio::join!(enter("ann"), enter("bob"));
+        assert_eq!(ann.1 + bob.1, 2, "{id}: {}, {}", ann.1, bob.1);
+    }
+    house.running.stop().await;
+}
+
 const LOGINS: &str = r#"{"security": {"logins": true}}"#;
 
 #[tokio::test]

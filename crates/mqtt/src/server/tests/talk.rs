@@ -151,6 +151,27 @@ pub(super) async fn connects_that_cannot_be_are_refused_in_the_protocols_words()
 }
 
 #[tokio::test]
+async fn an_address_has_no_more_connections_than_it_may() {
+    let config = MqttConfig {
+        max_connections_per_ip: 1,
+        ..MqttConfig::default()
+    };
+    let running = Running::start(config).await;
+    let client = running.client("one").await;
+    Client::open(running.port).await.ends_without_a_word().await;
+    client.leave().await;
+    // Its place is free a little later.
+    loop {
+        let mut again = Client::open(running.port).await;
+        again.send(&connect("again", true, 0, None)).await;
+        if again.read_packet().await.is_ok() {
+            break;
+        }
+    }
+    running.stop().await;
+}
+
+#[tokio::test]
 pub(super) async fn more_subscriptions_than_allowed_fail_in_the_suback() {
     let config = MqttConfig {
         subscriptions_per_client_max: 2,

@@ -87,6 +87,19 @@ async fn settings_are_told_with_where_they_come_from() {
         0
     );
     assert_eq!(config(&mut client, "retention.ms").await.config_source, 5);
+    // Nothing is no value, also in Kafka's older way.
+    for operation in [0, 2, 3] {
+        let change = ("cleanup.policy", operation, None);
+        assert_eq!(alter(&mut client, 2, "t", &[change]).await, 42);
+    }
+    let without = alter_configs_request::AlterableConfig::default().with_name(text("retention.ms"));
+    let of_topic = alter_configs_request::AlterConfigsResource::default()
+        .with_resource_type(2)
+        .with_resource_name(text("t"))
+        .with_configs(vec![without.with_value(None)]);
+    let replaced = AlterConfigsRequest::default().with_resources(vec![of_topic]);
+    let answer = client.call(2, &replaced).await;
+    assert_eq!(answer.responses[0].error_code, 42);
     // As MirrorMaker copies a topic's settings: what is at its default there is taken back here.
     let copied = [
         ("retention.ms", 0, Some("8")),
