@@ -5,6 +5,7 @@ use std::time::Duration;
 use base::report;
 
 use super::*;
+use crate::arrays;
 use crate::migration::Migration;
 use crate::statement::{Conflict, Insert, Lookup, Value};
 use crate::test_servers::{mariadb, postgres};
