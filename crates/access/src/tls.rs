@@ -12,8 +12,8 @@ use base::UnixMillis;
 use parking_lot::RwLock;
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, CertificateRevocationListDer, PrivateKeyDer, UnixTime};
-use rustls::server::WebPkiClientVerifier;
 use rustls::server::danger::ClientCertVerifier;
+use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{HandshakeKind, RootCertStore, ServerConfig, ServerConnection};
 use serde::{Deserialize, Serialize};
 
@@ -228,9 +228,15 @@ fn shown(config: &TlsConfig, protocols: &[&str]) -> Result<Shown, AccessError> {
                 Some(path) => builder.with_crls(revocations(path)?),
                 None => builder,
             };
-            builder
-                .build()
-                .map_err(|error| refused(error.to_string()))?
+            builder.build().map_err(|error| {
+                let reason = error.to_string();
+                match (error, &config.client_crl) {
+                    (VerifierBuilderError::InvalidCrl(_), Some(path)) => {
+                        refusal(CLIENT_CRL, path, format!("{reason}; {FIT_CRL}"))
+                    }
+                    _ => refused(reason),
+                }
+            })?
         }
     };
     let mut made = ServerConfig::builder_with_provider(provider)
@@ -264,16 +270,20 @@ fn certificates(
 }
 
 fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, AccessError> {
-    let key = "tls.client_crl";
-    check_size(key, path)?;
+    check_size(CLIENT_CRL, path)?;
     let read: Result<Vec<_>, _> =
         CertificateRevocationListDer::pem_file_iter(path).and_then(|lists| lists.collect());
-    let found = read.map_err(|error| refusal(key, path, error.to_string()))?;
+    let found = read.map_err(|error| refusal(CLIENT_CRL, path, error.to_string()))?;
     if found.is_empty() {
-        return Err(refusal(key, path, "it holds no list (X509 CRL)".to_owned()));
+        let reason = "it holds no list (X509 CRL)".to_owned();
+        return Err(refusal(CLIENT_CRL, path, reason));
     }
     Ok(found)
 }
+
+/// What a list has to be.
+const FIT_CRL: &str = "a list is of version 2 (openssl's has `crlnumber` set) and whole, no delta";
+const CLIENT_CRL: &str = "tls.client_crl";
 
 fn check_size(key: &'static str, path: &Path) -> Result<(), AccessError> {
     let file = std::fs::metadata(path).map_err(|e| refusal(key, path, e.to_string()))?;
@@ -377,8 +387,13 @@ mod tests {
         make_certificates(dir.path());
         let settings = "[ca]\ndefault_ca = d\n[d]\ndatabase = index\ndefault_md = sha256\n\
                         default_crl_days = 2\n";
-        std::fs::write(dir.path().join("ca.cnf"), settings).unwrap();
-        std::fs::write(dir.path().join("index"), "").unwrap();
+        let numbered = format!("{settings}crlnumber = number\n");
+        for (file, text) in [("ca.cnf", &*numbered), ("old.cnf", settings)] {
+            std::fs::write(dir.path().join(file), text).unwrap();
+        }
+        for (file, text) in [("index", ""), ("number", "01\n")] {
+            std::fs::write(dir.path().join(file), text).unwrap();
+        }
         let authority = "ca -config ca.cnf -keyfile ca.key -cert ca.pem";
         let list = format!("{authority} -gencrl -out crl.pem");
         openssl(dir.path(), &list);
@@ -410,6 +425,12 @@ mod tests {
         std::fs::write(dir.path().join("crl.pem"), "nothing\n").unwrap();
         let said = tls.reload().unwrap_err().to_string();
         assert!(said.starts_with("tls.client_crl = "), "{said}");
+        openssl(dir.path(), &list.replace("ca.cnf", "old.cnf"));
+        let said = tls.reload().unwrap_err().to_string();
+        assert!(
+            said.starts_with("tls.client_crl = ") && said.contains("crlnumber"),
+            "{said}"
+        );
         assert!(try_hands(&tls, &client(dir.path())).is_err());
     }
 
