@@ -195,6 +195,11 @@ impl BatchIndex {
         self.bytes -= chunk.forget_before(offset);
     }
 
+    /// Whether a chunk lies away there.
+    pub(crate) fn is_away(&self, away: Away) -> bool {
+        self.chunks.iter().any(|chunk| chunk.away == Some(away))
+    }
+
     /// Takes a chunk that was put away at `away` back into memory.
     pub(crate) fn bring_back(&mut self, away: Away, bytes: &[u8]) {
         let found = self

@@ -3,6 +3,7 @@
 use base::UnixMillis;
 use journal::{Durability, Frame, Position};
 
+use super::lookup::is_reclaimed;
 use super::{Partition, State, storage};
 use crate::error::StreamsError;
 use crate::frames::{Change, PartitionStanding, VERSION, kind};
@@ -196,8 +197,18 @@ impl Partition {
     }
 
     pub(super) fn bring_back(&self, away: Away) -> Result<(), StreamsError> {
-        let bytes = self.fetch_chunk(away)?;
+        let fetched = self.fetch_chunk(away);
         let mut state = self.state.lock();
+        let bytes = match fetched {
+            Ok(bytes) => bytes,
+            // Somebody else brought it back, or let go of it, before its place was freed.
+            Err(StreamsError::Storage(error))
+                if is_reclaimed(&*error) && !state.index.is_away(away) =>
+            {
+                return Ok(());
+            }
+            Err(error) => return Err(error),
+        };
         state.index.bring_back(away, &bytes);
         // The partition may have lost its front while the chunk could not be cut.
         let (start, next) = (state.start, state.next);

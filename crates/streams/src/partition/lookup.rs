@@ -418,7 +418,7 @@ fn whole(batch: Located) -> (i64, UnixMillis) {
     (batch.base_offset, UnixMillis(batch.max_timestamp))
 }
 
-fn is_reclaimed(error: &(dyn std::error::Error + 'static)) -> bool {
+pub(super) fn is_reclaimed(error: &(dyn std::error::Error + 'static)) -> bool {
     matches!(
         error.downcast_ref::<JournalError>(),
         Some(JournalError::Reclaimed { .. })

@@ -255,7 +255,7 @@ async fn changes_that_cannot_be_are_refused() {
     for (kind, resource, change, code) in [
         (2, "t", ("retention.ms", 0, Some("soon")), 40),
         (2, "t", ("no.such", 0, Some("1")), 40),
-        (2, "t", ("retention.ms", 0, None), 40),
+        (2, "t", ("retention.ms", 0, None), 42),
         (2, "t", ("retention.ms", 2, Some("1")), 40),
         (2, "t", ("retention.ms", 9, Some("1")), 42),
         (2, "nowhere", ("retention.ms", 0, Some("1")), 3),
