@@ -116,8 +116,10 @@ await withPage(async (page, troubles) => {
   const latin = Buffer.from("id,title\nl\u00e9,caf\u00e9\n", "latin1");
   await page.locator("#upload input[type=file]").setInputFiles({ name: "latin.csv", mimeType: "text/csv", buffer: latin });
   await page.getByLabel("Id field").fill("id");
+  await page.locator("#upload").getByLabel("Tenant").fill("diku");
   await page.getByLabel("Encoding").fill("windows-1252");
   await button(page, "Import").click();
+  await page.getByRole("heading", { name: "latin.csv" }).waitFor();
   await page.locator(".badge", { hasText: /^completed$/ }).waitFor();
   const record = JSON.stringify(await api("records/diku/l%C3%A9"));
   assert.ok(record.includes("caf\u00e9"), record);
