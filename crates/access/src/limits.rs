@@ -39,6 +39,9 @@ pub const HANDSHAKE_WAIT: Duration = Duration::from_secs(15);
 /// Bytes of a TLS key or certificate file: chains of a few certificates are a few KiB.
 pub const TLS_FILE_BYTES_MAX: u64 = 1 << 20;
 
+/// Bytes of a file of revoked certificates, about 55 each: a fleet of a million may have lost some.
+pub const CRL_FILE_BYTES_MAX: u64 = 32 << 20;
+
 /// How long a name and a password that were right need not be hashed again.
 pub const VERIFIED_FOR: Duration = Duration::from_secs(60);
 

@@ -17,7 +17,7 @@ use rustls::server::{VerifierBuilderError, WebPkiClientVerifier};
 use rustls::{HandshakeKind, RootCertStore, ServerConfig, ServerConnection};
 use serde::{Deserialize, Serialize};
 
-use crate::limits::TLS_FILE_BYTES_MAX;
+use crate::limits::{CRL_FILE_BYTES_MAX, TLS_FILE_BYTES_MAX};
 use crate::subject::subject_of;
 use crate::{AccessError, CertificateFacts, Principal};
 
@@ -203,7 +203,7 @@ fn shown(config: &TlsConfig, protocols: &[&str]) -> Result<Shown, AccessError> {
     let own_name = subject_principal(&chain[0], config.principal);
     let own_name = own_name.filter(|principal| !principal.name().is_empty());
     let key_refused = |reason: String| refusal("tls.key", key_file, reason);
-    check_size("tls.key", key_file)?;
+    check_size("tls.key", key_file, TLS_FILE_BYTES_MAX)?;
     let key =
         PrivateKeyDer::from_pem_file(key_file).map_err(|error| key_refused(error.to_string()))?;
     let provider = Arc::new(rustls::crypto::ring::default_provider());
@@ -259,7 +259,7 @@ fn certificates(
     key: &'static str,
     path: &Path,
 ) -> Result<Vec<CertificateDer<'static>>, AccessError> {
-    check_size(key, path)?;
+    check_size(key, path, TLS_FILE_BYTES_MAX)?;
     let read: Result<Vec<_>, _> =
         CertificateDer::pem_file_iter(path).and_then(|certificates| certificates.collect());
     let found = read.map_err(|error| refusal(key, path, error.to_string()))?;
@@ -270,7 +270,7 @@ fn certificates(
 }
 
 fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>, AccessError> {
-    check_size(CLIENT_CRL, path)?;
+    check_size(CLIENT_CRL, path, CRL_FILE_BYTES_MAX)?;
     let read: Result<Vec<_>, _> =
         CertificateRevocationListDer::pem_file_iter(path).and_then(|lists| lists.collect());
     let found = read.map_err(|error| refusal(CLIENT_CRL, path, error.to_string()))?;
@@ -281,18 +281,10 @@ fn revocations(path: &Path) -> Result<Vec<CertificateRevocationListDer<'static>>
     Ok(found)
 }
 
-/// What a list has to be.
-const FIT_CRL: &str = "a list is of version 2 (openssl's has `crlnumber` set) and whole, no delta";
-const CLIENT_CRL: &str = "tls.client_crl";
-
-fn check_size(key: &'static str, path: &Path) -> Result<(), AccessError> {
+fn check_size(key: &'static str, path: &Path, bytes_max: u64) -> Result<(), AccessError> {
     let file = std::fs::metadata(path).map_err(|e| refusal(key, path, e.to_string()))?;
-    if file.len() > TLS_FILE_BYTES_MAX {
-        return Err(refusal(
-            key,
-            path,
-            format!("more than {TLS_FILE_BYTES_MAX} bytes"),
-        ));
+    if file.len() > bytes_max {
+        return Err(refusal(key, path, format!("more than {bytes_max} bytes")));
     }
     Ok(())
 }
@@ -310,6 +302,10 @@ fn refusal(key: &'static str, path: &Path, reason: String) -> AccessError {
     }
 }
 
+const CLIENT_CRL: &str = "tls.client_crl";
+/// What a list of revoked certificates has to be.
+const FIT_CRL: &str = "a list is of version 2 (openssl's has `crlnumber` set) and whole, no delta";
+
 #[cfg(test)]
 mod tests {
     use base::{Clock, SystemClock};
@@ -325,6 +321,11 @@ mod tests {
             ..TlsConfig::default()
         };
         assert_eq!(config.problems().len(), 2);
+        let listed = TlsConfig {
+            client_crl: Some("revoked.pem".into()),
+            ..TlsConfig::default()
+        };
+        assert_eq!(listed.problems().len(), 1);
         assert_eq!(TlsConfig::default().problems(), Vec::<String>::new());
     }
 
@@ -405,7 +406,7 @@ mod tests {
             client_auth: ClientAuth::Required,
             ..TlsConfig::default()
         };
-        let tls = Tls::open(config.clone(), &[]).unwrap();
+        let tls = Tls::open(config, &[]).unwrap();
         let before = client(dir.path());
         shake_hands(&tls, &before);
         openssl(dir.path(), &format!("{authority} -revoke client.pem"));
@@ -421,6 +422,19 @@ mod tests {
             checked.map_err(|error| error.to_string())
         });
         assert!(again.is_err_and(|error| error.contains("Revoked")));
+        // Of whose authority there is no list, nobody knows.
+        let of_another = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes \
+                          -keyout other.key -out other.pem -days 2 -subj /CN=other";
+        openssl(dir.path(), of_another);
+        std::fs::write(dir.path().join("index"), "").unwrap();
+        openssl(
+            dir.path(),
+            &list
+                .replace("ca.key", "other.key")
+                .replace("ca.pem", "other.pem"),
+        );
+        tls.reload().unwrap();
+        assert!(try_hands(&tls, &client(dir.path())).is_err());
         // A file that is no list is told, and leaves the one before.
         std::fs::write(dir.path().join("crl.pem"), "nothing\n").unwrap();
         let said = tls.reload().unwrap_err().to_string();

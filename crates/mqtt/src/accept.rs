@@ -4,6 +4,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
+use access::AddressPlace;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -45,10 +46,7 @@ pub(crate) async fn serve(
                     continue;
                 };
                 let (core, door, links) = (core.clone(), door.clone(), links.clone());
-                tracker.spawn(async move {
-                    come_in(core, door, stream, peer, seat, links).await;
-                    drop(place);
-                });
+                tracker.spawn(come_in(core, door, stream, peer, (seat, place), links));
             }
             Err(error) => {
                 // Out of descriptors, most likely: give links the time to end.
@@ -68,7 +66,7 @@ async fn come_in(
     door: Arc<Door>,
     stream: TcpStream,
     peer: SocketAddr,
-    seat: Seat,
+    (seat, _place): (Seat, AddressPlace),
     links: CancellationToken,
 ) {
     let packet_bytes_max = usize::try_from(core.config.packet_bytes_max.0).unwrap_or(usize::MAX);
