@@ -30,7 +30,7 @@ function Imports({ tenant, own }: { tenant: string; own: string | null }) {
       <Trouble text={jobs.error} />
       {own === null && <Sharing />}
       <Jobs asked={jobs} tenant={tenant} own={own} />
-      <Upload again={jobs.again} tenant={own} />
+      <Upload again={jobs.again} tenant={tenant} />
     </main>
   );
 }

@@ -15,8 +15,8 @@ interface Sending {
   size: number;
 }
 
-/** `tenant` is the one whose imports are the caller's. */
-export function Upload({ again, tenant }: { again: () => void; tenant: string | null }) {
+/** `tenant` is the one whose imports are shown, empty where they are all tenants'. */
+export function Upload({ again, tenant }: { again: () => void; tenant: string }) {
   const [file, setFile] = useState<File | null>(null);
   const [format, setFormat] = useState("");
   const [kind, setKind] = useState("bulk");
@@ -66,7 +66,7 @@ export function Upload({ again, tenant }: { again: () => void; tenant: string | 
       <form onSubmit={submit}>
         <div className="filters">
           <label>File <input type="file" required onChange={(event) => setFile(event.currentTarget.files?.[0] ?? null)} /></label>
-          <label>Tenant <input name="tenant" placeholder="default" defaultValue={tenant ?? ""} /></label>
+          <label>Tenant <input key={tenant} name="tenant" placeholder="default" defaultValue={tenant} /></label>
           <Choice label="Format" value={format} onChange={setFormat} options={[["", guessed === "" ? "by the file's ending" : `${guessed}, by its ending`], ...FORMATS.map((name): [string, string] => [name, name])]} />
           <label>Profile <input name="profile" placeholder="none" /></label>
           <label>Id field <input name="key" placeholder="of JSON lines and CSV" /></label>

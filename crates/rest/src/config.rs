@@ -52,6 +52,8 @@ pub struct RestConfig {
     pub properties: Properties,
     /// The most consumer instances at a time; creating more is answered 429.
     pub consumer_instances_max: usize,
+    /// The most of one caller, or of all who do not log in; 0 is no bound.
+    pub consumer_instances_max_per_caller: usize,
     /// How long a stream of records may be open, for ever when zero (kafka-rest's
     /// `streaming.connection.max.duration.ms`).
     pub streaming_connection_max_duration: HumanDuration,
@@ -84,6 +86,7 @@ impl Default for RestConfig {
             default_stream: None,
             properties: Properties::default(),
             consumer_instances_max: limits::CONSUMER_INSTANCES_MAX,
+            consumer_instances_max_per_caller: 0,
             streaming_connection_max_duration: HumanDuration(limits::STREAM_OPEN_MAX),
             streaming_connection_idle_timeout: HumanDuration(limits::STREAM_IDLE_MAX),
             is_tls: false,

@@ -62,6 +62,9 @@ pub enum RestError {
     /// The process holds as many consumer instances as it may.
     #[error("{0} consumer instances exist, no more are taken; delete some or retry later")]
     TooManyInstances(usize),
+    /// The caller has as many consumer instances as one may.
+    #[error("you have {0} consumer instances, no more are taken; delete some")]
+    TooManyInstancesOfCaller(usize),
     /// As many streams of events are open as may be.
     #[error("too many streams of events are open; close some or retry later")]
     TooManyEventStreams,
@@ -226,6 +229,7 @@ impl RestError {
             RestError::InstanceExists(_) => 40902,
             RestError::IllegalState(_) => 40903,
             RestError::TooManyInstances(_)
+            | RestError::TooManyInstancesOfCaller(_)
             | RestError::TooManyRestores(_)
             | RestError::TooManyEventStreams
             | RestError::TooManyRecordStreams

@@ -148,12 +148,14 @@ pub(crate) fn node_settings(config: &StreamsConfig) -> Vec<NodeSetting> {
             doc: setting.doc,
         })
     });
-    let of_groups = GROUP_SETTINGS.iter().map(|setting| NodeSetting {
-        name: setting.node_name,
-        value: setting.default(&config.groups),
-        is_configured: setting.is_configured(),
-        kind: setting.kind(),
-        doc: setting.doc,
+    let of_groups = GROUP_SETTINGS.iter().filter_map(|setting| {
+        Some(NodeSetting {
+            name: setting.node_name?,
+            value: setting.default(&config.groups),
+            is_configured: setting.is_configured(),
+            kind: setting.kind(),
+            doc: setting.doc,
+        })
     });
     let own = |is_configured| {
         move |(name, value, kind, doc)| NodeSetting {

@@ -72,18 +72,28 @@ impl BatchHeader {
                 "its length is not that of its bytes",
             ));
         };
-        Ok(BatchHeader {
-            base_offset: i64_at(bytes, 0),
-            bytes: whole,
-            attributes: i16_at(bytes, ATTRIBUTES_AT),
-            last_offset_delta: i32_at(bytes, 23),
-            base_timestamp: i64_at(bytes, 27),
-            max_timestamp: i64_at(bytes, 35),
-            producer_id: i64_at(bytes, 43),
-            producer_epoch: i16_at(bytes, 51),
-            base_sequence: i32_at(bytes, 53),
-            record_count: i32_at(bytes, 57),
-        })
+        Ok(BatchHeader::of_head(bytes, whole))
+    }
+
+    /// The header of a batch that has so many bytes, of which `head` has the first at least.
+    fn of_head(head: &[u8], bytes: usize) -> Self {
+        BatchHeader {
+            base_offset: i64_at(head, 0),
+            bytes,
+            attributes: i16_at(head, ATTRIBUTES_AT),
+            last_offset_delta: i32_at(head, 23),
+            base_timestamp: i64_at(head, 27),
+            max_timestamp: i64_at(head, 35),
+            producer_id: i64_at(head, 43),
+            producer_epoch: i16_at(head, 51),
+            base_sequence: i32_at(head, 53),
+            record_count: i32_at(head, 57),
+        }
+    }
+
+    /// The header of a batch that was stored with so many bytes, of which these are the first.
+    pub(crate) fn of_stored(head: &[u8; HEADER_BYTES], bytes: u32) -> Self {
+        BatchHeader::of_head(head, bytes as usize)
     }
 
     /// Checks a batch that a producer sent: exactly one, whole, undamaged and consistent.

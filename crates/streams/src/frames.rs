@@ -17,6 +17,8 @@
 //! | 31 group offsets deleted | group text, partition numbers `u32` |
 //! | 32 group members | group text, bytes as `groups::roll` lays them out; none when no members are kept |
 //! | 33 group settings | group text, settings (name text, value text); none when nothing is set |
+//! | 34 share state | group text, partition number `u32`, start `i64`, runs (first `i64`, last `i64`, deliveries `u16`, 65,535 of what is finished) |
+//! | 35 share state gone | group text, partition numbers `u32` |
 //! | 40 index chunk | partition number `u32`, a chunk as `index` lays it out |
 //! | 41 index | number `u32`, chunks: 0 and the bytes, or 1, outline and where the bytes lie |
 //! | 42 batch moved | as 1: a batch that stands elsewhere already |
@@ -25,7 +27,7 @@
 //! | 51 transactional id forgotten | see `transactions::frames` |
 //!
 //! A partition's number is the store's own, given once and never again, so that frames of a
-//! deleted topic can never be taken for another's. Frames 2, 3, 5, 6, 30, 32, 33, 41 and 50 say how things
+//! deleted topic can never be taken for another's. Frames 2, 3, 5, 6, 30, 32, 33, 34, 41 and 50 say how things
 //! stand, so that writing them once more changes nothing (of 50 only all pieces together do, batches
 //! before the last included); a snapshot is just that for everything, and
 //! frame 8 then says that all before its position is needed no more but for what the indexes point
@@ -47,13 +49,14 @@ use crate::group_config::GroupConfig;
 use crate::index::StandingChunk;
 use crate::offsets::NotedGroup;
 use crate::producers::Producer;
+use crate::share::Standing;
 use crate::topic::TopicName;
 use crate::topic_config::TopicConfig;
 use crate::transactions::frames::TransactionChange;
 use crate::unsettled::TransactionsStanding;
 use write::{
-    durability_code, group_kind_code, put_chunk, put_ranges, put_standing, put_transactions,
-    put_u64,
+    durability_code, group_kind_code, put_chunk, put_numbers, put_ranges, put_standing,
+    put_transactions, put_u64,
 };
 
 pub(crate) use read::{DAMAGED, Payload};
@@ -79,6 +82,8 @@ pub(crate) mod kind {
     pub(crate) const GROUP_OFFSETS_DELETED: u8 = 31;
     pub(crate) const GROUP_MEMBERS: u8 = 32;
     pub(crate) const GROUP_SETTINGS: u8 = 33;
+    pub(crate) const SHARE_STATE: u8 = 34;
+    pub(crate) const SHARE_STATE_GONE: u8 = 35;
     pub(crate) const INDEX_CHUNK: u8 = 40;
     pub(crate) const INDEX: u8 = 41;
     pub(crate) const BATCH_MOVED: u8 = 42;
@@ -107,6 +112,8 @@ pub(crate) mod kind {
             GROUP_OFFSETS_DELETED => "group offsets deleted",
             GROUP_MEMBERS => "group members",
             GROUP_SETTINGS => "group settings",
+            SHARE_STATE => "share state",
+            SHARE_STATE_GONE => "share state gone",
             INDEX_CHUNK => "index chunk",
             INDEX => "index",
             BATCH_MOVED => "batch moved",
@@ -178,6 +185,14 @@ pub(crate) enum Change {
     GroupMembers { group: String, roll: Vec<u8> },
     /// What is set for a group.
     GroupSettings { group: String, config: GroupConfig },
+    /// How far a share group has come with a partition.
+    ShareState {
+        group: String,
+        number: u32,
+        standing: Standing,
+    },
+    /// A share group begins anew with these partitions.
+    ShareStateGone { group: String, numbers: Vec<u32> },
     /// A snapshot that began at this position is complete.
     SnapshotEnd { began: u64 },
     /// How far a partition is compacted.
@@ -277,9 +292,7 @@ impl Change {
                 kind::GROUP
             }
             Change::GroupOffsetsDeleted { group, numbers } => {
-                put_text(&mut out, group);
-                put_count(&mut out, numbers.len());
-                numbers.iter().for_each(|number| put_u32(&mut out, *number));
+                put_numbers(&mut out, group, numbers);
                 kind::GROUP_OFFSETS_DELETED
             }
             Change::GroupMembers { group, roll } => {
@@ -295,6 +308,26 @@ impl Change {
                     put_text(&mut out, &value);
                 }
                 kind::GROUP_SETTINGS
+            }
+            Change::ShareState {
+                group,
+                number,
+                standing,
+            } => {
+                put_text(&mut out, group);
+                put_u32(&mut out, *number);
+                put_i64(&mut out, standing.start);
+                put_count(&mut out, standing.runs.len());
+                for (first, last, deliveries) in &standing.runs {
+                    put_i64(&mut out, *first);
+                    put_i64(&mut out, *last);
+                    out.extend_from_slice(&deliveries.unwrap_or(u16::MAX).to_le_bytes());
+                }
+                kind::SHARE_STATE
+            }
+            Change::ShareStateGone { group, numbers } => {
+                put_numbers(&mut out, group, numbers);
+                kind::SHARE_STATE_GONE
             }
             Change::SnapshotEnd { began } => {
                 put_u64(&mut out, *began);
@@ -382,11 +415,7 @@ impl Change {
                 noted: from.noted_group()?,
             },
             kind::GROUP_OFFSETS_DELETED => {
-                let group = from.text()?;
-                let mut numbers = Vec::new();
-                for _ in 0..from.count()? {
-                    numbers.push(from.u32()?);
-                }
+                let (group, numbers) = from.numbers()?;
                 Change::GroupOffsetsDeleted { group, numbers }
             }
             kind::GROUP_MEMBERS => Change::GroupMembers {
@@ -397,6 +426,15 @@ impl Change {
                 group: from.text()?,
                 config: from.group_config()?,
             },
+            kind::SHARE_STATE => Change::ShareState {
+                group: from.text()?,
+                number: from.u32()?,
+                standing: from.share_standing()?,
+            },
+            kind::SHARE_STATE_GONE => {
+                let (group, numbers) = from.numbers()?;
+                Change::ShareStateGone { group, numbers }
+            }
             kind::SNAPSHOT_END => Change::SnapshotEnd { began: from.u64()? },
             kind::COMPACTED => Change::Compacted {
                 number: from.u32()?,

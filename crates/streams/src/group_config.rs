@@ -1,13 +1,13 @@
 //! Settings of single groups, under Kafka's names: one ordered table of all there are.
 //!
 //! A group keeps only what was set for it; for the rest, the node's settings hold. They concern members
-//! of the newer protocol (KIP-848): those of the classic one bring their own time-outs. What was set
-//! stays when the group goes, as in Kafka. What would only tell Kafka by which thread it is to share
-//! partitions is taken and has no effect. There are no share and streams groups, and so no settings
-//! of them: they are refused, since nobody would follow them.
+//! of the newer protocol (KIP-848), as those of the classic one bring their own time-outs, and share
+//! groups (KIP-932). What was set stays when the group goes, as in Kafka. What would only tell Kafka by
+//! which thread it is to share partitions is taken and has no effect. There are no streams groups, and
+//! so no settings of them: they are refused, since nobody would follow them.
 //!
-//! The node bounds what may be set, and its own values may always be. Where it has come to other
-//! bounds since, the nearest value holds that lies within them.
+//! What may be set is bounded, for times of consumer groups by the node, and the node's own values may
+//! always be. Where it has come to other bounds since, the nearest value holds that lies within them.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,7 +15,7 @@ use std::time::Duration;
 
 use base::HumanDuration;
 
-use crate::event_store::HeldSetting;
+use crate::event_store::{HeldSetting, Isolation};
 use crate::groups::GroupsConfig;
 use crate::topic_config::{ConfigChange, ConfigError, ValueKind};
 
@@ -23,8 +23,8 @@ use crate::topic_config::{ConfigChange, ConfigError, ValueKind};
 pub(crate) struct GroupSetting {
     /// Its name, Kafka's.
     pub(crate) name: &'static str,
-    /// The node's setting that gives the default, under Kafka's name.
-    pub(crate) node_name: &'static str,
+    /// The node's setting that gives the default, under Kafka's name; none where groups alone have it.
+    pub(crate) node_name: Option<&'static str>,
     /// What it does, in a sentence.
     pub(crate) doc: &'static str,
     holds: Holds,
@@ -38,8 +38,44 @@ enum Holds {
         place: fn(&mut GroupsConfig) -> &mut HumanDuration,
         bounds: fn(&GroupsConfig) -> [HumanDuration; 2],
     },
+    /// A whole number: where it stands in the node's configuration, the least and the most.
+    Count {
+        place: fn(&mut GroupsConfig) -> &mut u32,
+        bounds: [u32; 2],
+    },
+    /// Where a share group begins to read.
+    Begin,
+    /// What a share group is given of transactions.
+    Isolation,
+    /// Whether members of a share group may hold records for longer; true unless it is set.
+    Renewal,
     /// True or false, without effect here; true unless it is set.
     Nothing,
+}
+
+/// Where a share group begins to read a partition.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum ShareBegin {
+    /// With what is written from then on.
+    Latest,
+    /// With the oldest record.
+    Earliest,
+    /// With the first record that is not older than this, in ms.
+    Ago(i64),
+}
+
+/// What holds for the records that a share group reads.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct ShareTerms {
+    /// How long what is acquired is a member's own.
+    pub(crate) lock: Duration,
+    /// How often a record is delivered at most.
+    pub(crate) deliveries_max: u16,
+    /// How many records of a partition may be on their way.
+    pub(crate) in_flight_max: i64,
+    pub(crate) begin: ShareBegin,
+    pub(crate) isolation: Isolation,
+    pub(crate) may_renew: bool,
 }
 
 /// What was set for a group, by the names of the table.
@@ -52,13 +88,23 @@ pub struct GroupConfig {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Value {
     Ms(u32),
+    Count(u32),
+    Begin(ShareBegin),
+    Isolation(Isolation),
     Flag(bool),
 }
 
 impl fmt::Display for Value {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Value::Ms(ms) => ms.fmt(f),
+            Value::Ms(number) | Value::Count(number) => number.fmt(f),
+            Value::Begin(ShareBegin::Latest) => f.write_str("latest"),
+            Value::Begin(ShareBegin::Earliest) => f.write_str("earliest"),
+            Value::Begin(ShareBegin::Ago(ms)) => {
+                write!(f, "{BY_DURATION}PT{}.{:03}S", ms / 1_000, ms % 1_000)
+            }
+            Value::Isolation(Isolation::Uncommitted) => f.write_str("read_uncommitted"),
+            Value::Isolation(Isolation::Committed) => f.write_str("read_committed"),
             Value::Flag(flag) => flag.fmt(f),
         }
     }
@@ -77,20 +123,24 @@ impl GroupSetting {
     pub(crate) fn default(&self, node: &GroupsConfig) -> String {
         match self.holds {
             Holds::Time { place, .. } => place(&mut node.clone()).0.as_millis().to_string(),
-            Holds::Nothing => Value::Flag(true).to_string(),
+            Holds::Count { place, .. } => place(&mut node.clone()).to_string(),
+            Holds::Begin => Value::Begin(ShareBegin::Latest).to_string(),
+            Holds::Isolation => Value::Isolation(Isolation::Uncommitted).to_string(),
+            Holds::Renewal | Holds::Nothing => Value::Flag(true).to_string(),
         }
     }
 
     /// Whether the node's configuration says what holds where nothing is set.
     pub(crate) fn is_configured(&self) -> bool {
-        matches!(self.holds, Holds::Time { .. })
+        matches!(self.holds, Holds::Time { .. } | Holds::Count { .. })
     }
 
     /// Its kind of value.
     pub(crate) fn kind(&self) -> ValueKind {
         match self.holds {
-            Holds::Time { .. } => ValueKind::Int,
-            Holds::Nothing => ValueKind::Boolean,
+            Holds::Time { .. } | Holds::Count { .. } => ValueKind::Int,
+            Holds::Begin | Holds::Isolation => ValueKind::String,
+            Holds::Renewal | Holds::Nothing => ValueKind::Boolean,
         }
     }
 
@@ -102,7 +152,31 @@ impl GroupSetting {
                 let ms = text.parse::<u32>().ok().filter(|ms| *ms <= MS_MAX);
                 (ms.map(Value::Ms), format!("a whole number to {MS_MAX}"))
             }
-            Holds::Nothing => {
+            Holds::Count {
+                bounds: [least, most],
+                ..
+            } => {
+                let count = text.parse::<u32>().ok();
+                let count = count.filter(|count| (least..=most).contains(count));
+                (
+                    count.map(Value::Count),
+                    format!("a whole number from {least} to {most}"),
+                )
+            }
+            Holds::Begin => (
+                begin_of(text).map(Value::Begin),
+                format!("latest, earliest or {BY_DURATION} and a time, such as PT1H"),
+            ),
+            Holds::Isolation => {
+                let isolation = match text {
+                    "read_uncommitted" => Some(Isolation::Uncommitted),
+                    "read_committed" => Some(Isolation::Committed),
+                    _ => None,
+                };
+                let wanted = "read_uncommitted or read_committed";
+                (isolation.map(Value::Isolation), wanted.to_owned())
+            }
+            Holds::Renewal | Holds::Nothing => {
                 let flag = text.to_ascii_lowercase().parse().ok();
                 (flag.map(Value::Flag), "true or false".to_owned())
             }
@@ -169,12 +243,35 @@ impl GroupConfig {
                 });
             }
         }
-        match self.is_sane(&self.put_into(node)) {
-            true => Ok(()),
-            false => Err(ConfigError::Order {
-                longer: SESSION_TIMEOUT,
-                shorter: HEARTBEAT_INTERVAL,
-            }),
+        let held = self.put_into(node);
+        let (longer, shorter) = if !self.is_sane_for_consumers(&held) {
+            (SESSION_TIMEOUT, HEARTBEAT_INTERVAL)
+        } else if !self.is_sane_for_sharers(&held) {
+            (SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL)
+        } else {
+            return Ok(());
+        };
+        Err(ConfigError::Order { longer, shorter })
+    }
+
+    /// What holds for the records that the group reads, if it is a share group.
+    pub(crate) fn share_terms(&self, node: &GroupsConfig) -> ShareTerms {
+        let held = self.held(node);
+        let set = |name| self.set.get(name).copied();
+        ShareTerms {
+            lock: held.share_record_lock.0,
+            deliveries_max: u16::try_from(held.share_deliveries_max)
+                .map_or(u16::MAX - 1, |most| most.min(u16::MAX - 1)),
+            in_flight_max: i64::from(held.share_in_flight_max),
+            begin: match set(SHARE_BEGIN) {
+                Some(Value::Begin(begin)) => begin,
+                _ => ShareBegin::Latest,
+            },
+            isolation: match set(SHARE_ISOLATION) {
+                Some(Value::Isolation(isolation)) => isolation,
+                _ => Isolation::Uncommitted,
+            },
+            may_renew: set(SHARE_RENEWAL) != Some(Value::Flag(false)),
         }
     }
 
@@ -189,7 +286,7 @@ impl GroupConfig {
             }
         }
         // What contradicts what the node has come to since would put members out for ever.
-        match self.is_sane(&held) {
+        match self.is_sane_for_consumers(&held) && self.is_sane_for_sharers(&held) {
             true => held,
             false => node.clone(),
         }
@@ -234,24 +331,53 @@ impl GroupConfig {
     fn put_into(&self, node: &GroupsConfig) -> GroupsConfig {
         let mut with = node.clone();
         for setting in GROUP_SETTINGS {
-            if let (Holds::Time { place, .. }, Some(ms)) = (&setting.holds, self.ms(setting)) {
-                place(&mut with).0 = Duration::from_millis(ms.into());
+            match (&setting.holds, self.set.get(setting.name)) {
+                (Holds::Time { place, .. }, Some(Value::Ms(ms))) => {
+                    place(&mut with).0 = Duration::from_millis((*ms).into());
+                }
+                (Holds::Count { place, .. }, Some(Value::Count(count))) => {
+                    *place(&mut with) = *count;
+                }
+                _ => {}
             }
         }
         with
     }
 
     /// Whether members that keep to it are not put out.
-    fn is_sane(&self, held: &GroupsConfig) -> bool {
+    fn is_sane_for_consumers(&self, held: &GroupsConfig) -> bool {
         self.is_empty() || held.consumer_session_timeout > held.consumer_heartbeat_interval
     }
+
+    fn is_sane_for_sharers(&self, held: &GroupsConfig) -> bool {
+        self.is_empty() || held.share_session_timeout > held.share_heartbeat_interval
+    }
+}
+
+/// Where to begin, as Kafka writes it.
+fn begin_of(text: &str) -> Option<ShareBegin> {
+    match text {
+        "latest" => Some(ShareBegin::Latest),
+        "earliest" => Some(ShareBegin::Earliest),
+        _ => {
+            let ago = text.strip_prefix(BY_DURATION)?;
+            let ago = ago.parse::<jiff::Span>().ok()?;
+            let ago = ago.to_duration(jiff::SpanRelativeTo::days_are_24_hours());
+            let ms = i64::try_from(ago.ok()?.as_millis()).ok()?;
+            (ms >= 0).then_some(ShareBegin::Ago(ms))
+        }
+    }
+}
+
+const fn seconds(seconds: u64) -> HumanDuration {
+    HumanDuration(Duration::from_secs(seconds))
 }
 
 /// Every setting of groups, in the order of their names.
 pub(crate) const GROUP_SETTINGS: &[GroupSetting] = &[
     GroupSetting {
         name: ASSIGNMENT_INTERVAL,
-        node_name: "group.consumer.assignment.interval.ms",
+        node_name: Some("group.consumer.assignment.interval.ms"),
         doc: "How long after a group's partitions were shared they are shared anew at the soonest, in ms.",
         holds: Holds::Time {
             place: |config| &mut config.consumer_assignment_interval,
@@ -265,13 +391,13 @@ pub(crate) const GROUP_SETTINGS: &[GroupSetting] = &[
     },
     GroupSetting {
         name: ASSIGNOR_OFFLOAD,
-        node_name: "group.consumer.assignor.offload.enable",
+        node_name: Some("group.consumer.assignor.offload.enable"),
         doc: "No effect: partitions are shared by whoever asks for them.",
         holds: Holds::Nothing,
     },
     GroupSetting {
         name: HEARTBEAT_INTERVAL,
-        node_name: "group.consumer.heartbeat.interval.ms",
+        node_name: Some("group.consumer.heartbeat.interval.ms"),
         doc: "How often members of the newer protocol are told to call, in ms.",
         holds: Holds::Time {
             place: |config| &mut config.consumer_heartbeat_interval,
@@ -285,7 +411,7 @@ pub(crate) const GROUP_SETTINGS: &[GroupSetting] = &[
     },
     GroupSetting {
         name: SESSION_TIMEOUT,
-        node_name: "group.consumer.session.timeout.ms",
+        node_name: Some("group.consumer.session.timeout.ms"),
         doc: "The silence after which a member of the newer protocol counts as gone, in ms.",
         holds: Holds::Time {
             place: |config| &mut config.consumer_session_timeout,
@@ -297,12 +423,90 @@ pub(crate) const GROUP_SETTINGS: &[GroupSetting] = &[
             },
         },
     },
+    GroupSetting {
+        name: SHARE_ASSIGNOR_OFFLOAD,
+        node_name: Some("group.share.assignor.offload.enable"),
+        doc: "No effect: partitions are shared by whoever asks for them.",
+        holds: Holds::Nothing,
+    },
+    GroupSetting {
+        name: SHARE_BEGIN,
+        node_name: None,
+        doc: "Where a share group begins to read: latest, earliest or by_duration:PnDTnHnMn.nS.",
+        holds: Holds::Begin,
+    },
+    GroupSetting {
+        name: "share.delivery.count.limit",
+        node_name: Some("group.share.delivery.count.limit"),
+        doc: "How often a record is given to members of a share group at most.",
+        holds: Holds::Count {
+            place: |config| &mut config.share_deliveries_max,
+            bounds: [2, 10],
+        },
+    },
+    GroupSetting {
+        name: SHARE_HEARTBEAT_INTERVAL,
+        node_name: Some("group.share.heartbeat.interval.ms"),
+        doc: "How often members of a share group are told to call, in ms.",
+        holds: Holds::Time {
+            place: |config| &mut config.share_heartbeat_interval,
+            bounds: |_| [seconds(5), seconds(15)],
+        },
+    },
+    GroupSetting {
+        name: SHARE_ISOLATION,
+        node_name: None,
+        doc: "Whether a share group is given records of transactions that are open or were aborted.",
+        holds: Holds::Isolation,
+    },
+    GroupSetting {
+        name: "share.partition.max.record.locks",
+        node_name: Some("group.share.partition.max.record.locks"),
+        doc: "How many records of one partition may be on their way to members of a share group.",
+        holds: Holds::Count {
+            place: |config| &mut config.share_in_flight_max,
+            bounds: [100, 4_000],
+        },
+    },
+    GroupSetting {
+        name: "share.record.lock.duration.ms",
+        node_name: Some("group.share.record.lock.duration.ms"),
+        doc: "How long a record that a member of a share group has acquired is its own, in ms.",
+        holds: Holds::Time {
+            place: |config| &mut config.share_record_lock,
+            bounds: |_| [seconds(15), seconds(60)],
+        },
+    },
+    GroupSetting {
+        name: SHARE_RENEWAL,
+        node_name: None,
+        doc: "Whether members of a share group may hold records for longer (acknowledgement Renew).",
+        holds: Holds::Renewal,
+    },
+    GroupSetting {
+        name: SHARE_SESSION_TIMEOUT,
+        node_name: Some("group.share.session.timeout.ms"),
+        doc: "The silence after which a member of a share group counts as gone, in ms.",
+        holds: Holds::Time {
+            place: |config| &mut config.share_session_timeout,
+            bounds: |_| [seconds(45), seconds(60)],
+        },
+    },
 ];
 
 const ASSIGNMENT_INTERVAL: &str = "consumer.assignment.interval.ms";
 const ASSIGNOR_OFFLOAD: &str = "consumer.assignor.offload.enable";
 const HEARTBEAT_INTERVAL: &str = "consumer.heartbeat.interval.ms";
 const SESSION_TIMEOUT: &str = "consumer.session.timeout.ms";
+const SHARE_ASSIGNOR_OFFLOAD: &str = "share.assignor.offload.enable";
+const SHARE_BEGIN: &str = "share.auto.offset.reset";
+const SHARE_HEARTBEAT_INTERVAL: &str = "share.heartbeat.interval.ms";
+const SHARE_ISOLATION: &str = "share.isolation.level";
+const SHARE_RENEWAL: &str = "share.renew.acknowledge.enable";
+const SHARE_SESSION_TIMEOUT: &str = "share.session.timeout.ms";
+
+/// What a time to go back by stands behind.
+const BY_DURATION: &str = "by_duration:";
 
 /// The most that Kafka's kind of number holds.
 const MS_MAX: u32 = i32::MAX as u32;
@@ -349,8 +553,8 @@ mod tests {
             let refused = check(&[(name, value)], &node).unwrap_err();
             assert!(refused.starts_with(name), "{refused}");
         }
-        let unknown = check(&[("share.session.timeout.ms", "45000")], &node);
-        let told = "groups have no setting 'share.session.timeout.ms'";
+        let unknown = check(&[("streams.session.timeout.ms", "45000")], &node);
+        let told = "groups have no setting 'streams.session.timeout.ms'";
         assert_eq!(unknown, Err(told.to_owned()));
         // Its own values may be set, whatever its bounds.
         let brisk = GroupsConfig {

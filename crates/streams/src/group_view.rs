@@ -7,7 +7,10 @@ use base::UnixMillis;
 use crate::consumer::assigned;
 use crate::error::StreamsError;
 use crate::event_store::{GroupDetail, GroupInstance};
-use crate::groups::{CONSUMER_PROTOCOL_TYPE, GroupDescription, GroupError, GroupKind, GroupState};
+use crate::groups::{
+    CONSUMER_PROTOCOL_TYPE, ConsumerGroupDescription, GroupDescription, GroupError, GroupKind,
+    GroupState,
+};
 use crate::offsets::OffsetCommit;
 use crate::store::Streams;
 use crate::topic::TopicName;
@@ -43,7 +46,8 @@ impl Streams {
             detail.assignor.clone_from(&live.protocol);
             detail.members = match live.kind {
                 GroupKind::Classic => classic_members(live),
-                GroupKind::Consumer => self.consumer_members(group, &mut detail.assignor),
+                GroupKind::Consumer => self.members_of(self.groups().describe_consumer(group)),
+                GroupKind::Share => self.members_of(self.groups().describe_share(group)),
             };
         }
         Some(detail)
@@ -106,12 +110,9 @@ impl Streams {
         checked.map_err(|reason| refused(group, reason))
     }
 
-    fn consumer_members(&self, group: &str, assignor: &mut String) -> Vec<GroupInstance> {
-        let Some(described) = self.groups().describe_consumer(group) else {
-            return Vec::new();
-        };
-        *assignor = described.assignor;
-        let members = described.members.into_iter().map(|member| {
+    fn members_of(&self, described: Option<ConsumerGroupDescription>) -> Vec<GroupInstance> {
+        let members = described.into_iter().flat_map(|group| group.members);
+        let members = members.map(|member| {
             // A topic that was deleted since has no name.
             let named = member.assigned.iter().filter_map(|(id, partition)| {
                 let topic = self.topic_by_id(id)?;

@@ -358,7 +358,16 @@ fn told(change: &Change, names: &HashMap<u32, (String, u32)>) -> String {
                 .collect();
             format!("{group}{}", set.concat())
         }
-        Change::GroupOffsetsDeleted { group, numbers } => {
+        Change::ShareState {
+            group,
+            number,
+            standing,
+        } => {
+            let (start, runs) = (standing.start, standing.runs.len());
+            format!("{group} {} from {start}, {runs} runs", place(number))
+        }
+        Change::GroupOffsetsDeleted { group, numbers }
+        | Change::ShareStateGone { group, numbers } => {
             let places: Vec<String> = numbers.iter().map(|n| format!(" {}", place(n))).collect();
             format!("{group}{}", places.concat())
         }

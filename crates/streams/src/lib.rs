@@ -51,6 +51,7 @@ mod record;
 mod recovery;
 mod replication;
 mod setbacks;
+mod share;
 mod signal;
 mod store;
 mod telemetry;

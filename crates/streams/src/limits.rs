@@ -104,6 +104,10 @@ pub const READ_BYTES_MAX: usize = 64 << 20;
 /// Fetches that may wait on one partition at once: the next is told to come back.
 pub const WATCHERS_PER_PARTITION_MAX: usize = 100_000;
 
+/// Partitions that share groups read, those of each group counted: each is kept for as long as its
+/// group is, in half a kilobyte while little is on its way.
+pub const SHARE_PARTITIONS_MAX: usize = 100_000;
+
 /// Journal bytes after which the store looks for segments to reclaim: four segments, so that the
 /// look costs nothing against the writing.
 pub const RECLAIM_CHECK_BYTES: u64 = 256 << 20;

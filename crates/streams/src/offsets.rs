@@ -73,9 +73,10 @@ pub(crate) struct NotedGroup {
 }
 
 impl NotedGroup {
-    /// Whether it is a consumer group or once was one: members from then may still come.
+    /// Whether it is of a kind with epochs or once was a consumer group: members from then may still
+    /// come.
     fn has_epochs(&self) -> bool {
-        self.kind == GroupKind::Consumer || self.epoch > 0
+        self.kind != GroupKind::Classic || self.epoch > 0
     }
 }
 
@@ -343,7 +344,9 @@ impl Offsets {
             }
         }
         for (group, noted) in &self.noted {
-            let Some(emptied) = noted.emptied.filter(|_| !self.by_group.contains_key(group)) else {
+            // How far a share group has come goes only when somebody deletes it.
+            let expires = noted.kind != GroupKind::Share && !self.by_group.contains_key(group);
+            let Some(emptied) = noted.emptied.filter(|_| expires) else {
                 continue;
             };
             if emptied + retention <= now {

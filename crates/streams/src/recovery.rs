@@ -18,6 +18,7 @@ use crate::frames::{Change, Range, VERSION, kind};
 use crate::index::{BatchIndex, StandingChunk};
 use crate::offsets::{OffsetChange, Offsets};
 use crate::partition::State;
+use crate::share::Standing;
 use crate::topic::TopicName;
 use crate::topic_config::TopicConfig;
 use crate::transactions::table::Table;
@@ -53,6 +54,8 @@ pub(crate) struct Replay {
     pub(crate) topics: HashMap<Uuid, ReplayedTopic>,
     pub(crate) partitions: HashMap<u32, State>,
     pub(crate) offsets: Offsets,
+    /// How far share groups have come, by partition number.
+    pub(crate) shares: HashMap<String, HashMap<u32, Standing>>,
     pub(crate) transactions: Table,
     /// Where the newest complete snapshot began.
     pub(crate) snapshot_began: u64,
@@ -114,6 +117,13 @@ impl Replay {
                     numbers.for_each(|number| drop(self.partitions.remove(&number)));
                 }
                 self.transactions.forget_partitions(&ranges);
+                let is_gone = |number: u32| {
+                    let mut ranges = ranges.iter();
+                    ranges.any(|(first, count)| number.wrapping_sub(*first) < *count)
+                };
+                for shares in self.shares.values_mut() {
+                    shares.retain(|number, _| !is_gone(*number));
+                }
                 self.offsets.apply(OffsetChange::DeletePartitions(ranges));
             }
             Change::Partition(standing) => {
@@ -139,6 +149,7 @@ impl Replay {
             }
             Change::GroupDeleted { group } => {
                 self.offsets.unnote(&group);
+                self.shares.remove(&group);
                 self.offsets
                     .apply(OffsetChange::DeleteGroup(Arc::from(group)));
             }
@@ -148,6 +159,18 @@ impl Replay {
             Change::GroupOffsetsDeleted { group, numbers } => {
                 self.offsets
                     .apply(OffsetChange::Delete(Arc::from(group), numbers));
+            }
+            Change::ShareState {
+                group,
+                number,
+                standing,
+            } => {
+                let shares = self.shares.entry(group).or_default();
+                shares.insert(number, standing);
+            }
+            Change::ShareStateGone { group, numbers } => {
+                let shares = self.shares.entry(group).or_default();
+                shares.retain(|number, _| !numbers.contains(number));
             }
             Change::SnapshotEnd { began } => self.snapshot_began = began,
             Change::Compacted { number, until } => {

@@ -5,13 +5,14 @@
 //! is on the disk. A topic can be seen a moment before it is durable; whatever is stored in it
 //! lies behind it in the journal, so no crash keeps the one without the other.
 //!
-//! Locks are taken in this order: transactions, topics, offsets, producer ids, a partition's
-//! state, the journal's own. The journal's callbacks take one of ours and none after it.
+//! Locks are taken in this order: transactions, topics, offsets, producer ids, a share partition's, a
+//! partition's state, the journal's own. The journal's callbacks take one of ours and none after it.
 
 mod admin;
 mod group_settings;
 mod offsets;
 mod producer_ids;
+mod shares;
 mod snapshot;
 mod topics;
 
@@ -43,11 +44,13 @@ use crate::offsets::Offsets;
 use crate::once::embedded::Keys;
 use crate::partition::{Shared, storage};
 use crate::recovery::{Recovery, Replay};
+use crate::share::Shares;
 use crate::telemetry::Telemetry;
 use crate::tenants::{Census, Collections};
 use crate::topics::Topics;
 use crate::transactions::{self, Transactions};
 use producer_ids::ProducerIds;
+pub(crate) use shares::{ShareOffset, ShareRoom, Taken};
 
 /// The store in this process.
 pub struct Streams {
@@ -59,6 +62,7 @@ pub struct Streams {
     shared: Arc<Shared>,
     topics: RwLock<Topics>,
     offsets: Arc<Mutex<Offsets>>,
+    shares: Shares,
     producer_ids: Mutex<ProducerIds>,
     transactions: Transactions,
     /// Held while a block of producer ids is on its way to the disk.
@@ -152,6 +156,7 @@ impl Streams {
             shared,
             topics: RwLock::new(topics),
             offsets,
+            shares: Shares::replayed(replay.shares),
             producer_ids: Mutex::new(ProducerIds::starting_at(replay.producer_ids)),
             transactions: Transactions::of(replay.transactions),
             reserving: tokio::sync::Mutex::new(()),

@@ -7,6 +7,7 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use access::Principal;
 use base::UnixMillis;
 use tokio::task::JoinSet;
 use uuid::Uuid;
@@ -241,9 +242,14 @@ enum Held {
 }
 
 impl Reserved {
-    /// The name of an instance that is being made, which stands among those of `registry`.
-    pub fn made(consumers: &Arc<Consumers>, registry: &mut Registry, key: InstanceKey) -> Self {
-        registry.making.insert(key.clone());
+    /// The name of `owner`'s instance that is being made, which stands among those of `registry`.
+    pub fn made(
+        consumers: &Arc<Consumers>,
+        registry: &mut Registry,
+        key: InstanceKey,
+        owner: Option<Principal>,
+    ) -> Self {
+        registry.making.insert(key.clone(), owner);
         Reserved {
             consumers: Arc::clone(consumers),
             key,
@@ -266,7 +272,7 @@ impl Drop for Reserved {
     fn drop(&mut self) {
         let registry = || self.consumers.registry.lock();
         match self.held {
-            Held::Making => registry().making.remove(&self.key),
+            Held::Making => registry().making.remove(&self.key).is_some(),
             Held::Leaving => registry().leaving.remove(&self.key),
             Held::Stands => false,
         };

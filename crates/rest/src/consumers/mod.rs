@@ -63,6 +63,8 @@ pub(crate) struct Consumers {
     clock: Arc<dyn Clock>,
     idle_max: Duration,
     instances_max: usize,
+    /// Those of one caller; 0 is no bound.
+    instances_of_caller_max: usize,
     registry: parking_lot::Mutex<Registry>,
     /// Where other proxies on the same store find what this one has.
     roll: Option<Arc<Roll>>,
@@ -72,8 +74,8 @@ pub(crate) struct Consumers {
 #[derive(Default)]
 struct Registry {
     instances: HashMap<InstanceKey, Arc<Instance>>,
-    /// Instances that are being made, so that the bound and the names hold meanwhile.
-    making: HashSet<InstanceKey>,
+    /// Instances that are being made and who makes them, so that the bounds and the names hold meanwhile.
+    making: HashMap<InstanceKey, Option<Principal>>,
     /// Instances that are on their way off the roll: their names are taken, their places are not.
     leaving: HashSet<InstanceKey>,
     /// Lives of instances that are gone and still on the roll.
@@ -151,6 +153,7 @@ impl Consumers {
             clock,
             idle_max: config.consumer_instance_timeout.0,
             instances_max: config.consumer_instances_max,
+            instances_of_caller_max: config.consumer_instances_max_per_caller,
             registry: parking_lot::Mutex::default(),
             roll,
             shutdown: CancellationToken::new(),
@@ -176,7 +179,11 @@ impl Consumers {
             if registry.instances.len() + registry.making.len() >= self.instances_max {
                 return Err(RestError::TooManyInstances(self.instances_max));
             }
-            Reserved::made(self, &mut registry, key)
+            let most = self.instances_of_caller_max;
+            if most > 0 && registry.count_of(owner.as_ref()) >= most {
+                return Err(RestError::TooManyInstancesOfCaller(most));
+            }
+            Reserved::made(self, &mut registry, key, owner.clone())
         };
         let (tell, told) = oneshot::channel();
         let (consumers, store) = (Arc::clone(self), Arc::clone(store));
@@ -361,8 +368,15 @@ impl Reader {
 }
 
 impl Registry {
+    /// How many instances a caller has, those that are being made included.
+    fn count_of(&self, owner: Option<&Principal>) -> usize {
+        let standing = self.instances.values().map(|of| of.owner.as_ref());
+        let all = standing.chain(self.making.values().map(Option::as_ref));
+        all.filter(|of| *of == owner).count()
+    }
+
     fn is_reserved(&self, key: &InstanceKey) -> bool {
-        self.making.contains(key) || self.leaving.contains(key)
+        self.making.contains_key(key) || self.leaving.contains(key)
     }
 }
 

@@ -59,7 +59,7 @@ impl Consumers {
         let Some(entry) = roll.entry(key).filter(|it| it.owner == seen.owner) else {
             return Ok(());
         };
-        let Some(name) = self.name_to_take(key, &entry)? else {
+        let Some(name) = self.name_to_take(key, &entry, caller.as_ref())? else {
             // It is here, or in a moment.
             tokio::time::sleep(REAP_INTERVAL_MIN / 4).await;
             return Ok(());
@@ -112,15 +112,17 @@ impl Consumers {
         self: &Arc<Self>,
         key: &InstanceKey,
         entry: &Entry,
+        caller: Option<&Principal>,
     ) -> Result<Option<Reserved>, RestError> {
         let mut registry = self.registry.lock();
         if registry.leaving.contains(key) || registry.ghosts.get(key) == Some(&entry.life) {
             return Err(not_found(key));
         }
-        if registry.instances.contains_key(key) || registry.making.contains(key) {
+        if registry.instances.contains_key(key) || registry.making.contains_key(key) {
             return Ok(None);
         }
-        Ok(Some(Reserved::made(self, &mut registry, key.clone())))
+        let (key, owner) = (key.clone(), caller.cloned());
+        Ok(Some(Reserved::made(self, &mut registry, key, owner)))
     }
 
     /// A reader that goes on where another was.

@@ -37,6 +37,15 @@ async fn topics_without_a_path_are_the_default_streams() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn a_caller_leaves_other_callers_room_for_instances() {
+    let config = RestConfig {
+        consumer_instances_max_per_caller: 2,
+        ..RestConfig::default()
+    };
+    check_with("consumer-shares.txt", config).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn subscribed_instances_read_commit_and_seek() {
     check("consumer.txt").await;
 }

@@ -14,6 +14,7 @@ use crate::index::{Away, Outline, StandingChunk};
 use crate::limits::{PARTITIONS_PER_TOPIC_MAX, PRODUCER_BATCHES_REMEMBERED};
 use crate::offsets::NotedGroup;
 use crate::producers::{Producer, Sequenced};
+use crate::share::Standing;
 use crate::topic_config::TopicConfig;
 use crate::unsettled::{Aborted, TransactionsStanding};
 
@@ -138,12 +139,38 @@ impl<'a> Payload<'a> {
             kind: match self.array()? {
                 [0] => GroupKind::Classic,
                 [1] => GroupKind::Consumer,
+                [2] => GroupKind::Share,
                 _ => return Err(DAMAGED),
             },
             protocol_type: self.text()?,
             epoch: self.i32()?,
             emptied: Some(UnixMillis(self.i64()?)).filter(|at| at.0 >= 0),
         })
+    }
+
+    /// A group and numbers of partitions.
+    pub(super) fn numbers(&mut self) -> Result<(String, Vec<u32>), StreamsError> {
+        let group = self.text()?;
+        let mut numbers = Vec::new();
+        for _ in 0..self.count()? {
+            numbers.push(self.u32()?);
+        }
+        Ok((group, numbers))
+    }
+
+    pub(super) fn share_standing(&mut self) -> Result<Standing, StreamsError> {
+        let start = self.i64()?;
+        let mut runs = Vec::new();
+        for _ in 0..self.count()? {
+            let (first, last) = (self.i64()?, self.i64()?);
+            let deliveries = u16::from_le_bytes(self.array()?);
+            runs.push((
+                first,
+                last,
+                Some(deliveries).filter(|told| *told < u16::MAX),
+            ));
+        }
+        Ok(Standing { start, runs })
     }
 
     pub(super) fn config(&mut self) -> Result<TopicConfig, StreamsError> {

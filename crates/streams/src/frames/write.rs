@@ -116,5 +116,13 @@ pub(super) fn group_kind_code(kind: GroupKind) -> u8 {
     match kind {
         GroupKind::Classic => 0,
         GroupKind::Consumer => 1,
+        GroupKind::Share => 2,
     }
+}
+
+/// A group and numbers of partitions.
+pub(super) fn put_numbers(out: &mut Vec<u8>, group: &str, numbers: &[u32]) {
+    put_text(out, group);
+    put_count(out, numbers.len());
+    numbers.iter().for_each(|number| put_u32(out, *number));
 }

@@ -34,7 +34,8 @@ use uuid::Uuid;
 pub(crate) use assign::ASSIGNORS;
 use classic::Classic;
 pub use partitions::Partitions;
-use subscription::{Subscription, names_bytes};
+use subscription::Subscription;
+pub(super) use subscription::names_bytes;
 
 use super::{
     Beat, BeatAnswer, Catalog, ConsumerGroupDescription, ConsumerMemberDescription, GroupError,

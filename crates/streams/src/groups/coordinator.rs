@@ -23,6 +23,7 @@ pub use pending::Pending;
 use super::consumer_group::ConsumerGroup;
 use super::entry::{Entry, Members};
 use super::group::{Answer, Group, Token};
+use super::share_group::ShareGroup;
 use super::{
     Beat, BeatAnswer, CONSUMER_PROTOCOL_TYPE, Catalog, ConsumerGroupDescription,
     GROUP_ID_BYTES_MAX, GROUPS_BYTES_MAX, GroupDescription, GroupError, GroupKind, GroupStanding,
@@ -91,6 +92,9 @@ impl Coordinator {
             return Pending::refused(sender, answer, GroupError::UnknownMember);
         }
         let told = request.protocols.iter().map(|p| p.metadata.len()).sum();
+        if is_new && self.kind_of_standing(&request.group) == Some(GroupKind::Share) {
+            return Pending::refused(sender, answer, GroupError::InconsistentProtocol);
+        }
         let is_full = is_new && groups.by_name.len() >= self.config.groups_max;
         if is_full || !groups.has_room(told) {
             return Pending::refused(sender, answer, GroupError::TooManyGroups);
@@ -203,6 +207,51 @@ impl Coordinator {
         answer
     }
 
+    /// Takes a heartbeat of a member of a share group: joins, keeps the session, or leaves.
+    pub fn share_heartbeat(
+        self: &Arc<Self>,
+        beat: Beat,
+        catalog: &dyn Catalog,
+    ) -> Result<BeatAnswer, GroupError> {
+        check_group_id(&beat.group).map_err(|_| GroupError::InvalidRequest)?;
+        let now = self.clock.now();
+        let mut groups = self.groups.lock();
+        let name: Arc<str> = Arc::from(beat.group.as_str());
+        let is_new = !groups.by_name.contains_key(&name);
+        if is_new {
+            let epoch = match self.ledger.standing(&name) {
+                Some(standing) if standing.kind == GroupKind::Share => standing.epoch,
+                Some(_) => return Err(GroupError::NotFound),
+                None => 0,
+            };
+            if beat.epoch != 0 {
+                return Err(GroupError::UnknownMember);
+            }
+            if groups.by_name.len() >= self.config.groups_max {
+                return Err(GroupError::TooManyGroups);
+            }
+            let config = self.config_of(&name);
+            let group = ShareGroup::new(Arc::clone(&config), epoch);
+            let entry = Entry::new(&config, Members::Share(group));
+            groups.by_name.insert(Arc::clone(&name), entry);
+        }
+        let has_room = beat.topics.is_none() || groups.has_room(0);
+        let answer = match groups.by_name.get_mut(&name) {
+            Some(entry) if has_room => entry.share_beat(now, beat, catalog),
+            Some(_) => Err(GroupError::TooManyGroups),
+            None => Err(GroupError::NotFound),
+        };
+        self.settle(&mut groups, &name, Vec::new());
+        answer
+    }
+
+    /// Whether the group has members that share each partition.
+    pub(crate) fn is_shared(&self, group: &str) -> bool {
+        let groups = self.groups.lock();
+        let entry = groups.by_name.get(group);
+        entry.is_some_and(|entry| matches!(entry.members, Members::Share(_)))
+    }
+
     /// Has a group go on by what is set for it now.
     pub(crate) fn follow_settings(&self, group: &str) {
         let mut groups = self.groups.lock();
@@ -220,6 +269,10 @@ impl Coordinator {
         }
     }
 
+    fn kind_of_standing(&self, group: &str) -> Option<GroupKind> {
+        self.ledger.standing(group).map(|standing| standing.kind)
+    }
+
     /// The epoch that a group without members goes on from, when the beat may begin it.
     fn epoch_of_standing(&self, beat: &Beat) -> Result<i32, GroupError> {
         let standing = self.ledger.standing(&beat.group);
@@ -227,6 +280,7 @@ impl Coordinator {
             s.kind == GroupKind::Consumer || s.protocol_type == CONSUMER_PROTOCOL_TYPE
         };
         match standing {
+            Some(standing) if standing.kind == GroupKind::Share => Err(GroupError::NotFound),
             Some(standing) if beat.epoch == 0 || may_join_again(&standing) => Ok(standing.epoch),
             None if beat.epoch == 0 => Ok(0),
             _ => Err(GroupError::NotFound),
@@ -242,6 +296,10 @@ impl Coordinator {
         match groups.by_name.get_mut(member.group).map(|e| &mut e.members) {
             Some(Members::Classic(group)) => group.check_commit(now, member),
             Some(Members::Consumer(group)) => group.check_commit(now, member),
+            Some(Members::Share(_)) => Err(GroupError::NotFound),
+            None if self.kind_of_standing(member.group) == Some(GroupKind::Share) => {
+                Err(GroupError::NotFound)
+            }
             None if member.generation < 0 => Ok(()),
             // Its members have all gone, whoever they were.
             None if self.ledger.standing(member.group).is_some() => Err(GroupError::UnknownMember),
@@ -283,10 +341,20 @@ impl Coordinator {
 
     /// The group with its epochs and shares, when it has members of the newer protocol.
     pub fn describe_consumer(&self, group: &str) -> Option<ConsumerGroupDescription> {
+        self.described(group, GroupKind::Consumer)
+    }
+
+    /// The share group with its epochs and shares, when it has members.
+    pub fn describe_share(&self, group: &str) -> Option<ConsumerGroupDescription> {
+        self.described(group, GroupKind::Share)
+    }
+
+    fn described(&self, group: &str, kind: GroupKind) -> Option<ConsumerGroupDescription> {
         let groups = self.groups.lock();
-        match &groups.by_name.get(group)?.members {
-            Members::Consumer(group) => Some(group.describe()),
-            Members::Classic(_) => None,
+        let entry = groups.by_name.get(group)?;
+        match entry.kind() == kind {
+            true => entry.described(),
+            false => None,
         }
     }
 
@@ -323,7 +391,7 @@ impl Coordinator {
         match groups.by_name.get(group).map(|e| &e.members) {
             Some(Members::Classic(group)) => group.reads(topic),
             Some(Members::Consumer(group)) => group.reads(topic),
-            None => false,
+            Some(Members::Share(_)) | None => false,
         }
     }
 

@@ -7,10 +7,11 @@ use base::UnixMillis;
 use super::consumer_group::ConsumerGroup;
 use super::group::{Answer, Group, Token};
 use super::roll::{Mark, Roll, Stillness};
+use super::share_group::ShareGroup;
 use super::{
-    Beat, BeatAnswer, CONSUMER_PROTOCOL_TYPE, Catalog, GroupDescription, GroupError, GroupKind,
-    GroupStanding, GroupsConfig, JoinRequest, Leaving, MemberDescription, MemberRef, SyncRequest,
-    migration,
+    Beat, BeatAnswer, CONSUMER_PROTOCOL_TYPE, Catalog, ConsumerGroupDescription, GroupDescription,
+    GroupError, GroupKind, GroupStanding, GroupsConfig, JoinRequest, Leaving, MemberDescription,
+    MemberRef, SHARE_PROTOCOL_TYPE, SyncRequest, migration,
 };
 use crate::error::StreamsError;
 
@@ -35,6 +36,7 @@ pub(super) enum Members {
     Classic(Group),
     /// Some of the members may speak the classic protocol.
     Consumer(ConsumerGroup),
+    Share(ShareGroup),
 }
 
 impl Entry {
@@ -77,8 +79,10 @@ impl Entry {
     /// Goes on by another configuration.
     pub(super) fn follow(&mut self, config: &Arc<GroupsConfig>) {
         self.config = Arc::clone(config);
-        if let Members::Consumer(group) = &mut self.members {
-            group.follow(Arc::clone(config));
+        match &mut self.members {
+            Members::Classic(_) => {}
+            Members::Consumer(group) => group.follow(Arc::clone(config)),
+            Members::Share(group) => group.follow(Arc::clone(config)),
         }
     }
 
@@ -96,6 +100,10 @@ impl Entry {
         let group = match &mut self.members {
             Members::Classic(group) => return group.join(now, request, fresh_id, token, out),
             Members::Consumer(group) => group,
+            Members::Share(_) => {
+                let refused = Err(GroupError::InconsistentProtocol);
+                return out.push(Answer::Join(token, refused));
+            }
         };
         let Some(former) = group.last_replaced_by(&request) else {
             let joined = group.join_classic(now, request, fresh_id, catalog);
@@ -127,6 +135,7 @@ impl Entry {
             Members::Consumer(group) => {
                 out.push(Answer::Sync(token, group.sync_classic(now, &request)));
             }
+            Members::Share(_) => out.push(Answer::Sync(token, Err(GroupError::UnknownMember))),
         }
     }
 
@@ -139,6 +148,7 @@ impl Entry {
         match &mut self.members {
             Members::Classic(group) => group.heartbeat(now, member),
             Members::Consumer(group) => group.heartbeat_classic(now, member),
+            Members::Share(_) => Err(GroupError::UnknownMember),
         }
     }
 
@@ -152,6 +162,7 @@ impl Entry {
         match &mut self.members {
             Members::Classic(group) => group.leave(now, leaving, out),
             Members::Consumer(group) => group.leave_classic(leaving),
+            Members::Share(_) => Err(GroupError::UnknownMember),
         }
     }
 
@@ -167,6 +178,7 @@ impl Entry {
         let group = match &mut self.members {
             Members::Classic(group) => group,
             Members::Consumer(group) => return group.beat(now, beat, catalog),
+            Members::Share(_) => return Err(GroupError::NotFound),
         };
         if beat.epoch != 0 {
             // It was a member before the process restarted, or before it was put out as the last
@@ -183,11 +195,26 @@ impl Entry {
         Ok(answer)
     }
 
+    /// Takes a heartbeat of a member of a share group.
+    pub(super) fn share_beat(
+        &mut self,
+        now: UnixMillis,
+        beat: Beat,
+        catalog: &dyn Catalog,
+    ) -> Result<BeatAnswer, GroupError> {
+        self.has_grown |= beat.topics.is_some();
+        match &mut self.members {
+            Members::Share(group) => group.beat(now, beat, catalog),
+            Members::Classic(_) | Members::Consumer(_) => Err(GroupError::NotFound),
+        }
+    }
+
     /// Does what is due.
     pub(super) fn tick(&mut self, now: UnixMillis, out: &mut Vec<Answer>) {
         match &mut self.members {
             Members::Classic(group) => group.tick(now, out),
             Members::Consumer(group) => group.tick(now),
+            Members::Share(group) => group.tick(now),
         }
     }
 
@@ -206,6 +233,7 @@ impl Entry {
         match &self.members {
             Members::Classic(group) => group.has_members(),
             Members::Consumer(group) => group.has_members(),
+            Members::Share(group) => group.has_members(),
         }
     }
 
@@ -213,6 +241,7 @@ impl Entry {
         match &self.members {
             Members::Classic(group) => group.members_count(),
             Members::Consumer(group) => group.members_count(),
+            Members::Share(group) => group.members_count(),
         }
     }
 
@@ -224,6 +253,7 @@ impl Entry {
             self.counted_bytes = match &self.members {
                 Members::Classic(group) => group.bytes(),
                 Members::Consumer(group) => group.bytes(),
+                Members::Share(group) => group.bytes(),
             };
             self.counted_members = members;
             self.has_grown = false;
@@ -235,6 +265,7 @@ impl Entry {
         match &self.members {
             Members::Classic(group) => group.is_forgettable(),
             Members::Consumer(group) => !group.has_members(),
+            Members::Share(group) => !group.has_members(),
         }
     }
 
@@ -242,6 +273,7 @@ impl Entry {
         match &self.members {
             Members::Classic(group) => group.next_deadline(),
             Members::Consumer(group) => group.next_deadline(),
+            Members::Share(group) => group.next_deadline(),
         }
     }
 
@@ -262,6 +294,12 @@ impl Entry {
             Members::Consumer(group) => GroupStanding {
                 kind: GroupKind::Consumer,
                 protocol_type: CONSUMER_PROTOCOL_TYPE.to_owned(),
+                epoch: group.epoch(),
+                has_members,
+            },
+            Members::Share(group) => GroupStanding {
+                kind: GroupKind::Share,
+                protocol_type: SHARE_PROTOCOL_TYPE.to_owned(),
                 epoch: group.epoch(),
                 has_members,
             },
@@ -290,11 +328,12 @@ impl Entry {
                 if self.kept == kept {
                     return None;
                 }
-                self.kept = kept;
                 let roll = match &self.members {
                     Members::Classic(group) => Roll::Classic(group.roll()),
                     Members::Consumer(group) => Roll::Consumer(group.roll()),
+                    Members::Share(_) => return None,
                 };
+                self.kept = kept;
                 Some(roll.encode())
             }
         }
@@ -309,34 +348,39 @@ impl Entry {
         match &self.members {
             Members::Classic(group) => group.stillness(),
             Members::Consumer(group) => group.stillness(),
+            // Its members hold nothing that they would lose: those who are told that they are unknown
+            // join again.
+            Members::Share(_) => Stillness::Bound,
         }
     }
 
-    fn kind(&self) -> GroupKind {
+    pub(super) fn kind(&self) -> GroupKind {
         match &self.members {
             Members::Classic(_) => GroupKind::Classic,
             Members::Consumer(_) => GroupKind::Consumer,
+            Members::Share(_) => GroupKind::Share,
         }
     }
 
     pub(super) fn describe(&self, name: &str, with_members: bool) -> GroupDescription {
-        let group = match &self.members {
+        let (protocol_type, state, assignor, epoch) = match &self.members {
             Members::Classic(group) => return group.describe(name, with_members),
-            Members::Consumer(group) => group,
+            Members::Consumer(group) => (
+                CONSUMER_PROTOCOL_TYPE,
+                group.state(),
+                group.assignor(),
+                group.epoch(),
+            ),
+            Members::Share(group) => (
+                SHARE_PROTOCOL_TYPE,
+                group.state(),
+                group.assignor(),
+                group.epoch(),
+            ),
         };
-        if !with_members {
-            return GroupDescription {
-                group: name.to_owned(),
-                kind: GroupKind::Consumer,
-                state: group.state(),
-                protocol_type: CONSUMER_PROTOCOL_TYPE.to_owned(),
-                protocol: group.assignor().to_owned(),
-                generation: group.epoch(),
-                members: Vec::new(),
-            };
-        }
-        let described = group.describe();
-        let members = described.members.into_iter().map(|m| MemberDescription {
+        let described = self.described().filter(|_| with_members);
+        let members = described.into_iter().flat_map(|group| group.members);
+        let members = members.map(|m| MemberDescription {
             member_id: m.member_id,
             instance_id: m.instance_id,
             client_id: m.client_id,
@@ -346,12 +390,21 @@ impl Entry {
         });
         GroupDescription {
             group: name.to_owned(),
-            kind: GroupKind::Consumer,
-            state: described.state,
-            protocol_type: CONSUMER_PROTOCOL_TYPE.to_owned(),
-            protocol: described.assignor,
-            generation: described.epoch,
+            kind: self.kind(),
+            state,
+            protocol_type: protocol_type.to_owned(),
+            protocol: assignor.to_owned(),
+            generation: epoch,
             members: members.collect(),
+        }
+    }
+
+    /// The group with its epochs and shares; none of a classic one.
+    pub(super) fn described(&self) -> Option<ConsumerGroupDescription> {
+        match &self.members {
+            Members::Classic(_) => None,
+            Members::Consumer(group) => Some(group.describe()),
+            Members::Share(group) => Some(group.describe()),
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Consumer groups: who is a member, who leads, which generation holds, who reads what.
 //!
 //! [`Coordinator`] is the one coordinator of the process: Kafka connections and in-process
-//! consumers join the same groups through it. Deciding is done by two state machines without
+//! consumers join the same groups through it. Deciding is done by three state machines without
 //! clock, tasks or sockets: [`group::Group`] for the classic protocol, in which the members share
-//! the partitions, and [`consumer_group::ConsumerGroup`] for the newer one (KIP-848), in which the
-//! coordinator does. The coordinator only looks groups up, answers those who wait and drives the
-//! timers. A consumer group may have members that still, or again, speak the classic protocol;
+//! the partitions, [`consumer_group::ConsumerGroup`] for the newer one (KIP-848), in which the
+//! coordinator does, and [`share_group::ShareGroup`] for share groups (KIP-932), in which partitions
+//! are nobody's own: what of them goes to whom is decided where records are fetched (`share`). The
+//! coordinator only looks groups up, answers those who wait and drives the timers. A consumer group may have members that still, or again, speak the classic protocol;
 //! [`migration`] says how a group changes from one kind to the other while it has members.
 //!
 //! What must survive the process, a [`Ledger`] keeps: that the group is there, its kind, the epoch
@@ -23,6 +24,7 @@ mod entry;
 mod group;
 mod migration;
 mod roll;
+mod share_group;
 mod sight;
 #[cfg(test)]
 mod tests;
@@ -72,6 +74,16 @@ pub struct GroupsConfig {
     pub consumer_assignment_interval_min: HumanDuration,
     /// See [`GroupsConfig::consumer_assignment_interval_min`].
     pub consumer_assignment_interval_max: HumanDuration,
+    /// How often members of share groups are told to send a heartbeat.
+    pub share_heartbeat_interval: HumanDuration,
+    /// The silence after which a member of a share group counts as gone.
+    pub share_session_timeout: HumanDuration,
+    /// How long a record that a member of a share group has acquired is its own.
+    pub share_record_lock: HumanDuration,
+    /// How often a record is given to members of a share group at most.
+    pub share_deliveries_max: u32,
+    /// How many records of one partition may be on their way to members of a share group.
+    pub share_in_flight_max: u32,
     /// Most members, joined or about to join, of one group.
     pub members_max: usize,
     /// Most groups with members at one time.
@@ -212,6 +224,8 @@ pub enum GroupKind {
     Classic,
     /// Heartbeats only, the coordinator shares the partitions (KIP-848).
     Consumer,
+    /// Several members read a partition, each record goes to one of them (KIP-932).
+    Share,
 }
 
 /// Where a group stands.
@@ -345,6 +359,7 @@ impl GroupKind {
         match self {
             GroupKind::Classic => "Classic",
             GroupKind::Consumer => "Consumer",
+            GroupKind::Share => "Share",
         }
     }
 }
@@ -399,6 +414,19 @@ impl GroupsConfig {
                 ));
             }
         }
+        if self.share_heartbeat_interval.0.is_zero()
+            || self.share_session_timeout <= self.share_heartbeat_interval
+        {
+            problems.push(
+                "groups.share_session_timeout must be longer than the heartbeat interval".into(),
+            );
+        }
+        if self.share_record_lock.0.is_zero()
+            || self.share_deliveries_max == 0
+            || self.share_in_flight_max == 0
+        {
+            problems.push("groups' bounds of shared records must be above zero".into());
+        }
         if self.consumer_assignment_interval_max < self.consumer_assignment_interval_min {
             problems.push("groups.consumer_assignment_interval_min must not be above _max".into());
         }
@@ -427,6 +455,11 @@ impl Default for GroupsConfig {
             consumer_assignment_interval: ms(0),
             consumer_assignment_interval_min: ms(0),
             consumer_assignment_interval_max: ms(15_000),
+            share_heartbeat_interval: ms(5_000),
+            share_session_timeout: ms(45_000),
+            share_record_lock: ms(30_000),
+            share_deliveries_max: 5,
+            share_in_flight_max: 2_000,
             members_max: 1_000,
             groups_max: 10_000,
             group_bytes_max: 16 << 20,
@@ -437,6 +470,9 @@ impl Default for GroupsConfig {
 
 /// The protocol type of groups of consumers.
 pub const CONSUMER_PROTOCOL_TYPE: &str = "consumer";
+
+/// The protocol type of share groups.
+pub const SHARE_PROTOCOL_TYPE: &str = "share";
 
 /// Longest group id in bytes: longer ones are no names, and they are kept per group and commit.
 pub const GROUP_ID_BYTES_MAX: usize = 1_024;

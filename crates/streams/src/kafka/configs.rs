@@ -210,12 +210,17 @@ pub(super) fn of_topic(
     SETTINGS.iter().map(of).collect()
 }
 
-/// The settings that a topic's creation asks for. A null value asks for the default.
+/// The settings that a topic's creation asks for.
 pub(super) fn asked<'a>(
-    asked: impl Iterator<Item = (&'a str, Option<&'a str>)>,
-) -> Result<TopicConfig, StreamsError> {
+    asked: impl Iterator<Item = (&'a str, Option<&'a str>)> + Clone,
+) -> Result<TopicConfig, Refusal> {
+    // Kafka has another code for it here than where settings are altered.
+    if let Some((name, _)) = asked.clone().find(|(_, value)| value.is_none()) {
+        let reason = format!("{name} has no value: leave it out to have its default");
+        return Err(Refusal::of(ResponseError::InvalidConfig, reason));
+    }
     let set = asked.filter_map(|(name, value)| Some((name, value?)));
-    Ok(TopicConfig::of(set)?)
+    Ok(TopicConfig::of(set).map_err(StreamsError::from)?)
 }
 
 /// What has settings.
@@ -429,7 +434,7 @@ fn of_group(node: &GroupsConfig, held: Vec<HeldSetting>) -> Vec<Config> {
             source: if held.is_set { OF_GROUP } else { DEFAULT },
             kind: number_of(setting.kind()),
             doc: setting.doc,
-            behind: Some((setting.node_name, setting.default(node))),
+            behind: setting.node_name.map(|name| (name, setting.default(node))),
         });
     told.collect()
 }

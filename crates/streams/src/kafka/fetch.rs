@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use access::Operation;
 use base::TenantId;
-use bytes::{BufMut, Bytes, BytesMut};
+use bytes::{BufMut, Bytes};
 use kafka_protocol::ResponseError;
 use kafka_protocol::messages::{FetchRequest, TopicName as WireName};
 use tokio::time::Instant;
@@ -22,7 +22,8 @@ use super::metadata::{self, isolation_of};
 use super::reply::{Answer, Call, Ending, Reply};
 use super::sessions::{Asked, Refusal, Said, TopicKey, Wanted};
 use super::standby::Standby;
-use super::unsent::{Piece, Stored};
+use super::unsent::{Piece, pieces_of};
+use super::writer::Writer;
 use crate::index::Located;
 use crate::tenants::only as only_of;
 use crate::{Isolation, Partition, Topic};
@@ -342,6 +343,10 @@ impl Read {
             None => self.batches.iter().map(|batch| batch.bytes as usize).sum(),
         }
     }
+
+    fn pieces(&self) -> impl Iterator<Item = Piece> + '_ {
+        pieces_of(&self.batches, self.shown.as_deref())
+    }
 }
 
 /// The aborted transactions that a `read_committed` client has to leave out of these batches.
@@ -447,13 +452,7 @@ fn find(call: &Call, topic: &TopicKey) -> Result<Arc<Topic>, i16> {
 
 /// Encodes a fetch answer, versions 4 to 18; source: Kafka's `FetchResponse.json`.
 fn encode(call: &Call, code: i16, session_id: i32, reads: &[(&Target, Read)]) -> Answer {
-    let mut writer = Writer::new(call);
-    let flexible = writer.is_flexible;
-    writer.head.put_i32(0);
-    writer.head.put_i32(call.correlation);
-    if flexible {
-        writer.head.put_u8(0);
-    }
+    let mut writer = Writer::new(call, call.version >= FLEXIBLE_FROM);
     writer.head.put_i32(0); // throttle time
     if call.version >= 7 {
         writer.head.put_i16(code);
@@ -469,7 +468,7 @@ fn encode(call: &Call, code: i16, session_id: i32, reads: &[(&Target, Read)]) ->
         }
         writer.count(topic.len());
         for (target, read) in topic {
-            writer.partition(call.version, target.index, read);
+            write_partition(&mut writer, call.version, target.index, read);
         }
         writer.no_tags();
     }
@@ -477,123 +476,25 @@ fn encode(call: &Call, code: i16, session_id: i32, reads: &[(&Target, Read)]) ->
     writer.finish()
 }
 
-/// Gathers an answer: fields are written together, batches are named by where they lie.
-struct Writer {
-    is_flexible: bool,
-    head: BytesMut,
-    pieces: Vec<Piece>,
-    bytes: usize,
-}
-
-impl Writer {
-    fn new(call: &Call) -> Self {
-        Writer {
-            is_flexible: call.version >= FLEXIBLE_FROM,
-            head: BytesMut::with_capacity(HEAD_BYTES),
-            pieces: Vec::new(),
-            bytes: 0,
-        }
+fn write_partition(writer: &mut Writer, version: i16, index: i32, read: &Read) {
+    writer.head.put_i32(index);
+    writer.head.put_i16(read.code);
+    writer.head.put_i64(read.high_watermark);
+    writer.head.put_i64(read.last_stable_offset);
+    if version >= 5 {
+        writer.head.put_i64(read.log_start_offset);
     }
-
-    fn partition(&mut self, version: i16, index: i32, read: &Read) {
-        self.head.put_i32(index);
-        self.head.put_i16(read.code);
-        self.head.put_i64(read.high_watermark);
-        self.head.put_i64(read.last_stable_offset);
-        if version >= 5 {
-            self.head.put_i64(read.log_start_offset);
-        }
-        self.count(read.aborted.len());
-        for (producer_id, first_offset) in &read.aborted {
-            self.head.put_i64(*producer_id);
-            self.head.put_i64(*first_offset);
-            self.no_tags();
-        }
-        if version >= 11 {
-            self.head.put_i32(-1); // preferred read replica
-        }
-        let bytes = read.bytes();
-        if self.is_flexible {
-            self.varint(bytes + 1);
-        } else {
-            // The sum stays below the fetch's bound plus one batch.
-            self.head.put_i32(i32::try_from(bytes).unwrap_or(i32::MAX));
-        }
-        if !read.batches.is_empty() {
-            self.flush();
-            self.bytes += bytes;
-            match &read.shown {
-                Some(shown) => self.pieces.extend(shown.iter().cloned().map(Piece::Bytes)),
-                None => self.pieces.extend(read.batches.iter().map(|batch| {
-                    Piece::Stored(Stored {
-                        position: batch.position,
-                        bytes: batch.bytes as usize,
-                    })
-                })),
-            }
-        }
-        self.no_tags();
+    writer.count(read.aborted.len());
+    for (producer_id, first_offset) in &read.aborted {
+        writer.head.put_i64(*producer_id);
+        writer.head.put_i64(*first_offset);
+        writer.no_tags();
     }
-
-    fn flush(&mut self) {
-        if !self.head.is_empty() {
-            let head = self.head.split().freeze();
-            self.bytes += head.len();
-            self.pieces.push(Piece::Bytes(head));
-        }
+    if version >= 11 {
+        writer.head.put_i32(-1); // preferred read replica
     }
-
-    fn finish(mut self) -> Answer {
-        let length = self.bytes + self.head.len() - LENGTH_BYTES;
-        let length = i32::try_from(length).unwrap_or(i32::MAX).to_be_bytes();
-        if self.pieces.is_empty() {
-            self.head[..LENGTH_BYTES].copy_from_slice(&length);
-            return Answer::Whole(self.head.freeze());
-        }
-        self.flush();
-        if let Some(Piece::Bytes(first)) = self.pieces.first_mut() {
-            let mut bytes = match std::mem::take(first).try_into_mut() {
-                Ok(bytes) => bytes,
-                Err(bytes) => BytesMut::from(&bytes[..]),
-            };
-            bytes[..LENGTH_BYTES].copy_from_slice(&length);
-            *first = bytes.freeze();
-        }
-        Answer::Pieces(self.pieces)
-    }
-
-    fn count(&mut self, count: usize) {
-        if self.is_flexible {
-            self.varint(count + 1);
-        } else {
-            self.head.put_i32(i32::try_from(count).unwrap_or(i32::MAX));
-        }
-    }
-
-    fn text(&mut self, text: &str) {
-        if self.is_flexible {
-            self.varint(text.len() + 1);
-        } else {
-            self.head
-                .put_i16(i16::try_from(text.len()).unwrap_or(i16::MAX));
-        }
-        self.head.put_slice(text.as_bytes());
-    }
-
-    fn no_tags(&mut self) {
-        if self.is_flexible {
-            self.head.put_u8(0);
-        }
-    }
-
-    fn varint(&mut self, value: usize) {
-        let mut value = value;
-        while value >= 0x80 {
-            self.head.put_u8((value & 0x7f) as u8 | 0x80);
-            value >>= 7;
-        }
-        self.head.put_u8((value & 0x7f) as u8);
-    }
+    writer.records(read.bytes(), read.pieces());
+    writer.no_tags();
 }
 
 /// Steps of a wait that its end is brought forward to.
@@ -603,9 +504,3 @@ const FLEXIBLE_FROM: i16 = 12;
 
 /// The first version that names topics by id.
 const TOPIC_ID_FROM: i16 = 13;
-
-/// Room for the fields around the batches of a usual answer.
-const HEAD_BYTES: usize = 256;
-
-/// The answer's length, in front of it.
-const LENGTH_BYTES: usize = 4;

@@ -7,6 +7,7 @@ use kafka_protocol::protocol::{Decodable, Encodable};
 
 use super::api::Api;
 use super::guard::{self, Field, Kind};
+use super::share_fetch;
 use super::table::APIS;
 use super::versions;
 
@@ -72,6 +73,14 @@ pub(super) fn round_trip(
             let by_name = guard::ids_as_names(shape, version, body);
             Bytes::from(by_name.map_err(|refused| refused.to_string())?)
         }
+        (78, 2..) => {
+            let first = share_fetch::fetch_as_first(version, body);
+            first.map_err(|ending| ending.to_string())?.1
+        }
+        (79, 2..) => {
+            let first = share_fetch::acknowledge_as_first(version, body);
+            first.map_err(|ending| ending.to_string())?.1
+        }
         _ => body.clone(),
     };
     let run = match key {
@@ -127,6 +136,13 @@ pub(super) fn round_trip(
         69 => as_request::<ConsumerGroupDescribeRequest>,
         74 => as_request::<ListConfigResourcesRequest>,
         75 => as_request::<DescribeTopicPartitionsRequest>,
+        76 => as_request::<ShareGroupHeartbeatRequest>,
+        77 => as_request::<ShareGroupDescribeRequest>,
+        78 => as_request::<ShareFetchRequest>,
+        79 => as_request::<ShareAcknowledgeRequest>,
+        90 => as_request::<DescribeShareGroupOffsetsRequest>,
+        91 => as_request::<AlterShareGroupOffsetsRequest>,
+        92 => as_request::<DeleteShareGroupOffsetsRequest>,
         other => panic!("API {other} has no decoder here; add it to this list"),
     };
     run(version_read, &body)
@@ -139,6 +155,8 @@ pub(super) fn codec_version(key: i16) -> i16 {
         2 => 10,
         8 | 9 => 9,
         18 => 4,
+        78 | 79 => 1,
+        90 => 0,
         _ => i16::MAX,
     }
 }

@@ -93,6 +93,9 @@ pub(super) const BUFFERS_REST: Duration = Duration::from_secs(2);
 /// Fetch sessions of one connection: clients have one for each node that they read from.
 pub(super) const FETCH_SESSIONS_PER_CONNECTION_MAX: usize = 4;
 
+/// Share sessions of one connection: clients have one for each member and node.
+pub(super) const SHARE_SESSIONS_PER_CONNECTION_MAX: usize = 8;
+
 /// Partitions in one fetch session: at about 200 bytes each, 10 MB. A client with more names them
 /// in every request.
 pub(super) const FETCH_SESSION_PARTITIONS_MAX: usize = 50_000;

@@ -41,6 +41,10 @@ mod seats;
 mod security;
 mod sessions;
 mod shapes;
+mod share_fetch;
+mod share_groups;
+mod share_offsets;
+mod share_sessions;
 mod standby;
 mod table;
 mod tenancy;
@@ -53,6 +57,7 @@ mod transactions;
 mod unsent;
 mod users;
 mod versions;
+mod writer;
 
 use std::io;
 use std::net::SocketAddr;
@@ -262,6 +267,7 @@ struct Context {
     /// listener.
     client_host: String,
     sessions: Mutex<sessions::Sessions>,
+    share_sessions: Mutex<share_sessions::ShareSessions>,
     session: Session,
     /// How long the client is to be held back for what it created, deleted and wrote.
     wait_ms: AtomicU64,
@@ -281,6 +287,7 @@ impl Context {
             port: i32::from(port),
             client_host: format!("/{}", peer.ip().to_canonical()),
             sessions: Mutex::new(sessions::Sessions::new(Arc::clone(&shared.session_room))),
+            share_sessions: Mutex::default(),
             session: Session::new(&shared.security),
             wait_ms: AtomicU64::new(0),
             flight: Mutex::default(),

@@ -279,6 +279,67 @@ pub(crate) const LIST_TRANSACTIONS: &[Field] = &[
     since(2, TEXT),
 ];
 
+pub(crate) const SHARE_GROUP_HEARTBEAT: &[Field] = &[
+    always(TEXT),
+    always(TEXT),
+    always(I32),
+    always(TEXT),
+    always(TEXTS),
+];
+
+pub(crate) const SHARE_GROUP_DESCRIBE: &[Field] = &[always(TEXTS), always(I8)];
+
+pub(crate) const SHARE_FETCH: &[Field] = &[
+    always(TEXT),
+    always(TEXT),
+    always(I32),
+    always(I32),
+    always(I32),
+    always(I32),
+    always(I32),
+    always(I32),
+    since(2, I8),
+    since(2, I8),
+    always(SHARED_TOPICS),
+    always(Kind::Structs(&[always(UUID), always(INTS)])),
+];
+
+pub(crate) const SHARE_ACKNOWLEDGE: &[Field] = &[
+    always(TEXT),
+    always(TEXT),
+    always(I32),
+    since(2, I8),
+    always(SHARED_TOPICS),
+];
+
+const SHARED_TOPICS: Kind = Kind::Structs(&[
+    always(UUID),
+    always(Kind::Structs(&[
+        always(I32),
+        always(Kind::Structs(&[
+            always(I64),
+            always(I64),
+            always(Kind::Array(&I8)),
+        ])),
+    ])),
+]);
+
+pub(crate) const DESCRIBE_SHARE_GROUP_OFFSETS: &[Field] = &[always(Kind::Structs(&[
+    always(TEXT),
+    always(Kind::Structs(&[always(TEXT), always(INTS)])),
+]))];
+
+pub(crate) const ALTER_SHARE_GROUP_OFFSETS: &[Field] = &[
+    always(TEXT),
+    always(Kind::Structs(&[
+        always(TEXT),
+        always(Kind::Structs(&[always(I32), always(I64)])),
+    ])),
+];
+
+pub(crate) const DELETE_SHARE_GROUP_OFFSETS: &[Field] =
+    &[always(TEXT), always(Kind::Structs(&[always(TEXT)]))];
+
 pub(crate) const DESCRIBE_GROUPS: &[Field] = &[always(TEXTS), since(3, I8)];
 
 pub(crate) const LIST_GROUPS: &[Field] = &[since(4, TEXTS), since(5, TEXTS)];

@@ -339,6 +339,13 @@ mod tests {
             69 => ConsumerGroupDescribeResponse,
             74 => ListConfigResourcesResponse,
             75 => DescribeTopicPartitionsResponse,
+            76 => ShareGroupHeartbeatResponse,
+            77 => ShareGroupDescribeResponse,
+            78 => ShareFetchResponse,
+            79 => ShareAcknowledgeResponse,
+            90 => DescribeShareGroupOffsetsResponse,
+            91 => AlterShareGroupOffsetsResponse,
+            92 => DeleteShareGroupOffsetsResponse,
         }
     }
 
@@ -351,7 +358,7 @@ mod tests {
             }
             // The codec does not write every newest version; the layouts are those before.
             let newest = match key {
-                2 | 8 | 9 => to - 1,
+                2 | 8 | 9 | 78 | 79 | 90 => to - 1,
                 _ => to,
             };
             for version in from..=newest {

@@ -20,6 +20,7 @@ use super::limits::{
     SEND_STALL_MAX, SENT_FROM_FILE_BYTES_MIN, SENT_IN_TURN_BYTES_MAX, SKIPPED_BYTES_MAX,
 };
 use super::reply::{Answer, Ending};
+use crate::index::Located;
 
 /// A part of an answer.
 #[derive(Debug)]
@@ -33,6 +34,22 @@ pub(super) enum Piece {
 pub(super) struct Stored {
     pub(super) position: Position,
     pub(super) bytes: usize,
+}
+
+/// The pieces of batches: as they lie in the journal, or what is shown in their place.
+pub(super) fn pieces_of<'a>(
+    batches: &'a [Located],
+    shown: Option<&'a [Bytes]>,
+) -> impl Iterator<Item = Piece> + 'a {
+    let batches = if shown.is_some() { &[] } else { batches };
+    let stored = batches.iter().map(|batch| {
+        Piece::Stored(Stored {
+            position: batch.position,
+            bytes: batch.bytes as usize,
+        })
+    });
+    let shown = shown.into_iter().flatten().cloned().map(Piece::Bytes);
+    stored.chain(shown)
 }
 
 /// Answers on their way to the socket.

@@ -153,7 +153,11 @@ fn compact_text(rest: &mut &[u8]) -> Result<Option<String>, &'static str> {
 const CUT: &str = "it is cut off";
 
 /// Protocols that clients use as a whole or not at all, with the level served.
-const FEATURES: [(&str, i16); 2] = [("group.version", 1), ("transaction.version", 2)];
+const FEATURES: [(&str, i16); 3] = [
+    ("group.version", 1),
+    ("share.version", 1),
+    ("transaction.version", 2),
+];
 
 /// The first version whose clients understand that a feature may be off (level zero).
 const OFF_FROM: i16 = 4;

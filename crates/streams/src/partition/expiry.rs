@@ -196,7 +196,8 @@ impl Partition {
         batches
     }
 
-    pub(super) fn bring_back(&self, away: Away) -> Result<(), StreamsError> {
+    /// Takes a chunk of the index back into memory, unless somebody else did.
+    pub(crate) fn bring_back(&self, away: Away) -> Result<(), StreamsError> {
         let fetched = self.fetch_chunk(away);
         let mut state = self.state.lock();
         let bytes = match fetched {

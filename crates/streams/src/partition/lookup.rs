@@ -10,7 +10,7 @@ use bytes::Bytes;
 use journal::{JournalError, Position};
 
 use super::{Partition, State, storage};
-use crate::batch::{BatchHeader, LAST_DELTA_AT};
+use crate::batch::{BatchHeader, HEADER_BYTES, LAST_DELTA_AT};
 use crate::decode::BatchRecords;
 use crate::error::StreamsError;
 use crate::event_store::Isolation;
@@ -262,9 +262,9 @@ impl Partition {
 
     /// Where the chunk lies that holds `offset`, when it was put away.
     #[cfg(test)]
-    pub(crate) fn chunk_away(&self, offset: i64) -> Option<Position> {
+    pub(crate) fn chunk_away(&self, offset: i64) -> Option<Away> {
         match self.state.lock().index.run_at(offset, 0) {
-            Some((Run::Away(away), _)) => Some(away.position),
+            Some((Run::Away(away), _)) => Some(away),
             _ => None,
         }
     }
@@ -283,6 +283,15 @@ impl Partition {
         let journal = &self.shared.journal;
         journal.read_into(at, &mut delta).map_err(storage)?;
         Ok(batch.base_offset + i64::from(i32::from_be_bytes(delta)) + 1)
+    }
+
+    /// The batch's header, without its records.
+    pub(crate) fn header_of(&self, batch: &Located) -> Result<BatchHeader, StreamsError> {
+        let mut head = [0; HEADER_BYTES];
+        let journal = &self.shared.journal;
+        let read = journal.read_into(batch.position, &mut head);
+        read.map_err(storage)?;
+        Ok(BatchHeader::of_stored(&head, batch.bytes))
     }
 
     /// The bytes of a chunk that was put away.

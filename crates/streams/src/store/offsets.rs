@@ -104,8 +104,11 @@ impl Streams {
         if !offsets.knows(group) && offsets.noted(group).is_none() {
             return Ok((false, DurableWait(None)));
         }
-        let wait = self.append_offsets(&Change::GroupDeleted {
-            group: group.to_owned(),
+        // What a share group has come to goes with it, and is not written once more behind this.
+        let wait = self.shares.forget_when(&self.shares.of_group(group), || {
+            self.append_offsets(&Change::GroupDeleted {
+                group: group.to_owned(),
+            })
         })?;
         offsets.unnote(group);
         offsets.queue(OffsetChange::DeleteGroup(Arc::from(group)));

@@ -110,6 +110,12 @@ impl Streams {
                 })
             })?;
         }
+        for shared in self.shares.all() {
+            self.until_not_busy(|| match shared.hold().in_flight() {
+                Some(in_flight) => append(&shared.standing(in_flight)),
+                None => Ok(()),
+            })?;
+        }
         let kept = self.offsets.lock().kept_groups();
         for group in kept {
             self.until_not_busy(|| {

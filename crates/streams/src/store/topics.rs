@@ -194,6 +194,7 @@ impl Streams {
             ranges.any(|(first, count)| number.wrapping_sub(*first) < *count)
         };
         self.censuses().lock().retain(|number, _| !is_of(*number));
+        self.shares.forget_numbers(is_of);
         self.topics_version.send_modify(|version| *version += 1);
         Ok(wait)
     }

@@ -2,7 +2,7 @@
 
 use std::sync::LazyLock;
 
-use journal::SimDisk;
+use journal::{JournalError, SimDisk};
 
 use super::*;
 
@@ -62,11 +62,30 @@ async fn the_newest_record_needs_no_look_at_what_follows_its_chunk() {
     streams.snapshot(64).unwrap();
     // Whoever looks at the chunk behind it fails.
     let behind = partition.chunk_away(1_000).unwrap();
-    damage(&disk, &streams, behind);
+    damage(&disk, &streams, behind.position);
     let counted = partition.count_readable(Isolation::Uncommitted, 1_000, usize::MAX);
     assert!(counted.is_err());
     let found = partition.offset_of_max_time(Isolation::Uncommitted);
     assert_eq!(found.unwrap(), Some((3, at(9_000_000))));
+    streams.close().await;
+}
+
+#[tokio::test]
+async fn a_chunk_that_went_while_it_was_to_come_back_is_no_error() {
+    let disk = SimDisk::new(10);
+    let streams = open(&disk);
+    let partition = with_times(&streams, (0..3_000).map(|_| 1_000)).await;
+    streams.snapshot(64).unwrap();
+    let away = [0, 1_000].map(|offset| partition.chunk_away(offset).unwrap());
+    damage(&disk, &streams, away[1].position);
+    assert!(partition.bring_back(away[1]).is_err());
+    // Whoever was to bring one back was outrun by somebody else, until its place was free again.
+    let deleted = streams.delete_records(&name("t"), 0, None).await;
+    assert_eq!(deleted.unwrap(), 3_000);
+    streams.reclaim().unwrap();
+    let freed = streams.shared().journal.read_frame(away[0].position);
+    assert!(matches!(freed, Err(JournalError::Reclaimed { .. })));
+    partition.bring_back(away[0]).unwrap();
     streams.close().await;
 }
 

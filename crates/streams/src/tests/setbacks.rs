@@ -28,7 +28,7 @@ async fn what_is_old_goes_although_an_earlier_topic_cannot_be_read() {
     }
     streams.snapshot(64).unwrap();
     let [broken, whole] = [&broken.partitions()[0], &whole.partitions()[0]];
-    damage(&disk, &streams, broken.chunk_away(0).unwrap());
+    damage(&disk, &streams, broken.chunk_away(0).unwrap().position);
     for topic in ["a", "b"] {
         let change = ConfigChange::Set("retention.ms".to_owned(), "1000".to_owned());
         streams.alter_topic(&name(topic), &[change]).await.unwrap();

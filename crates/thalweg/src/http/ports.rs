@@ -28,6 +28,7 @@ pub struct Ports {
 
 /// One HTTP port.
 pub struct Port {
+    name: &'static str,
     tls: Option<Arc<Tls>>,
     manners: Arc<Manners>,
     idle_timeout: Duration,
@@ -43,7 +44,7 @@ impl Ports {
     /// # Errors
     /// [`AccessError::Tls`], [`AccessError::Jwks`].
     pub fn open(config: &Config, clock: &Arc<dyn Clock>) -> Result<Self, AccessError> {
-        let port = |http: &HttpConfig, knows_everybody, body_idle_max, own_origin| {
+        let port = |name, http: &HttpConfig, knows_everybody, body_idle_max, own_origin| {
             let manners = Manners {
                 body_idle_max,
                 guard: match config.access.allow_remote || knows_everybody {
@@ -54,6 +55,7 @@ impl Ports {
                 ..http.manners()
             };
             Ok(Port {
+                name,
                 tls: http.open_tls()?,
                 manners: Arc::new(manners),
                 idle_timeout: http.idle_timeout.0,
@@ -65,18 +67,21 @@ impl Ports {
         Ok(Ports {
             // The proxy bounds its bodies itself: a stream of records may be silent for longer.
             rest: port(
+                "rest",
                 &config.rest.http,
                 config.knows_callers_of(&config.rest.http),
                 None,
                 None,
             )?,
             schemas: port(
+                "schemas",
                 &config.schemas.http,
                 config.knows_callers_of(&config.schemas.http),
                 Some(BODY_IDLE_MAX),
                 None,
             )?,
             management: port(
+                "fleet",
                 &config.fleet.http,
                 config.knows_callers_of_management(),
                 Some(BODY_IDLE_MAX),
@@ -100,21 +105,16 @@ impl Ports {
 
     /// The certificates of these ports, by the ports' names.
     pub fn certificates(&self) -> Vec<(&'static str, access::CertificateFacts)> {
-        let ports = [
-            ("rest", &self.rest),
-            ("schemas", &self.schemas),
-            ("fleet", &self.management),
-        ];
-        let each = ports
+        let each = self
+            .each()
             .into_iter()
-            .filter_map(|(name, port)| Some((name, port.tls.as_ref()?.own_certificate())));
+            .filter_map(|port| Some((port.name, port.tls.as_ref()?.own_certificate())));
         each.collect()
     }
 
     /// Whether anything is read again by [`Ports::reload`].
     pub fn has_files(&self) -> bool {
-        let ports = [&self.rest, &self.schemas, &self.management];
-        self.jwts.is_some() || ports.iter().any(|port| port.tls.is_some())
+        self.jwts.is_some() || self.each().iter().any(|port| port.tls.is_some())
     }
 
     /// Reads certificates and keys again; what is wrong with some changes nothing of them.
@@ -122,10 +122,14 @@ impl Ports {
     /// # Errors
     /// The first thing that is wrong.
     pub fn reload(&self) -> Result<(), AccessError> {
-        let tls = [&self.rest, &self.schemas, &self.management].map(|port| &port.tls);
+        let tls = self.each().map(|port| port.tls.as_ref());
         let mut done: Vec<_> = tls.into_iter().flatten().map(|tls| tls.reload()).collect();
         done.extend(self.jwts.as_ref().map(|jwts| jwts.reload()));
         done.into_iter().collect()
+    }
+
+    fn each(&self) -> [&Port; 3] {
+        [&self.rest, &self.schemas, &self.management]
     }
 }
 
@@ -138,6 +142,7 @@ impl Port {
     /// What [`super::serve`] needs for it.
     pub fn transport(&self) -> Transport {
         Transport {
+            name: self.name,
             tls: self.tls.clone(),
             manners: self.manners.clone(),
             idle_timeout: self.idle_timeout,

@@ -27,6 +27,8 @@ use super::watch::{Found, Watch};
 
 /// How one port is served.
 pub struct Transport {
+    /// What the metrics call the port.
+    pub name: &'static str,
     /// TLS, when the port speaks it; made with [`super::PROTOCOLS`].
     pub tls: Option<Arc<Tls>>,
     /// What is done to its requests.
@@ -53,6 +55,7 @@ pub async fn serve(
     let routes = routes.into();
     let places = Arc::new(Places::new(transport.connections_max));
     let (addresses, most) = (Addresses::default(), transport.max_connections_per_ip);
+    let counts = Counts::of(transport.name);
     let graceful = GracefulShutdown::new();
     let port = Arc::new(Port {
         http1: http1_builder(transport.idle_timeout),
@@ -79,12 +82,14 @@ pub async fn serve(
                 continue;
             }
         };
+        counts.accepted.increment(1);
         let Some(of_address) = addresses.place(peer.ip(), most) else {
+            counts.refused.increment(1);
             tracing::debug!(%peer, "connection refused: its address has as many as it may");
             continue;
         };
         let (port, watcher) = (port.clone(), graceful.watcher());
-        let shutdown = shutdown.clone();
+        let (shutdown, open) = (shutdown.clone(), counts.open());
         tokio::spawn(async move {
             // Who has not said anything at a stop is not waited for.
             let link = tokio::select! {
@@ -95,7 +100,7 @@ pub async fn serve(
                 Ok(link) => port.converse(link, peer.ip(), watcher, &shutdown).await,
                 Err(error) => tracing::debug!(%error, "a connection came to nothing"),
             }
-            drop((place, of_address));
+            drop((place, of_address, open));
         });
     }
     drop(listener);
@@ -104,6 +109,47 @@ pub async fn serve(
         .is_err()
     {
         tracing::info!("closing connections with requests that did not end in time");
+    }
+}
+
+/// The connections of a port, for the metrics.
+struct Counts {
+    accepted: metrics::Counter,
+    refused: metrics::Counter,
+    open: metrics::Gauge,
+}
+
+impl Counts {
+    fn of(port: &'static str) -> Self {
+        let (accepted, refused) = (
+            "thalweg_http_connections_total",
+            "thalweg_http_connections_refused_total",
+        );
+        let open = "thalweg_http_connections";
+        metrics::describe_counter!(accepted, "connections that came");
+        metrics::describe_counter!(refused, "of these, those whose address had its most");
+        metrics::describe_gauge!(open, "open connections");
+        let counts = Counts {
+            accepted: metrics::counter!(accepted, "port" => port),
+            refused: metrics::counter!(refused, "port" => port),
+            open: metrics::gauge!(open, "port" => port),
+        };
+        counts.refused.increment(0);
+        counts
+    }
+
+    /// One more is open, until what is returned is dropped.
+    fn open(&self) -> Open {
+        self.open.increment(1);
+        Open(self.open.clone())
+    }
+}
+
+struct Open(metrics::Gauge);
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.decrement(1);
     }
 }
 
@@ -292,6 +338,7 @@ mod tests {
         let address = listener.local_addr().unwrap();
         let routes = Router::new().route("/", get(|| async { "here" }));
         let transport = Transport {
+            name: "rest",
             tls: None,
             manners: Arc::default(),
             idle_timeout: Duration::from_secs(600),

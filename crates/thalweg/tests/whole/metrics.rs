@@ -24,6 +24,7 @@ fn is_always_told(name: &str) -> bool {
     let ours = [
         "thalweg_streams_",
         "thalweg_fleet_",
+        "thalweg_http_",
         "thalweg_mqtt_",
         "efm_",
         "process_",
@@ -94,6 +95,8 @@ fn metrics_count_what_clients_did() {
         "thalweg_streams_kafka_received_bytes_total{listener=\"streams\"} ",
         "thalweg_streams_journal_sync_seconds_count ",
         "thalweg_streams_disk_free_bytes ",
+        "thalweg_http_connections_total{port=\"rest\"} ",
+        "thalweg_http_connections{port=\"fleet\"} ",
     ] {
         assert!(value(&metrics, series) > 0.0, "{series}");
     }

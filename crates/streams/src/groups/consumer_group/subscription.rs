@@ -105,7 +105,7 @@ impl Pattern {
 }
 
 /// About what subscribed names take in memory, in bytes.
-pub(super) fn names_bytes<'n>(names: impl IntoIterator<Item = &'n String>) -> usize {
+pub(in super::super) fn names_bytes<'n>(names: impl IntoIterator<Item = &'n String>) -> usize {
     let each = names.into_iter();
     each.map(|name| name.len() + NAME_OVERHEAD_BYTES).sum()
 }

@@ -117,6 +117,7 @@ impl Mixed {
         self.with(|entry, now, _, _| match &mut entry.members {
             Members::Classic(group) => group.check_commit(now, member),
             Members::Consumer(group) => group.check_commit(now, member),
+            Members::Share(_) => panic!("the group is a share group"),
         })
     }
 
@@ -145,7 +146,7 @@ impl Mixed {
     pub(super) fn consumer(&self) -> ConsumerGroupDescription {
         match &self.entry.members {
             Members::Consumer(group) => group.describe(),
-            Members::Classic(_) => panic!("the group is a classic one"),
+            Members::Classic(_) | Members::Share(_) => panic!("it is no consumer group"),
         }
     }
 

@@ -165,7 +165,8 @@ async fn groups_have_settings_that_their_members_are_told() {
         ("g", (interval, 0, Some("50001")), 40),
         ("g", (interval, 0, Some("4999")), 40),
         ("g", (interval, 2, Some("1")), 40),
-        ("g", ("share.session.timeout.ms", 0, Some("45000")), 40),
+        ("g", ("share.session.timeout.ms", 0, Some("61000")), 40),
+        ("g", ("share.auto.offset.reset", 0, Some("nearest")), 40),
         ("g", ("retention.ms", 0, Some("45000")), 40),
         ("", (interval, 0, Some("6000")), 42),
         ("g", (timeout, 1, None), 0),
@@ -287,10 +288,10 @@ async fn changes_that_cannot_be_are_refused() {
     let told = client.call(4, &asked).await.results;
     let codes: Vec<i16> = told.iter().map(|of| of.error_code).collect();
     assert_eq!((codes, told[0].configs.len()), (vec![0, 42], 0));
-    let topic = |name, key, value| {
+    let topic = |name, key, value: Option<&'static str>| {
         let config = CreatableTopicConfig::default()
             .with_name(text(key))
-            .with_value(Some(text(value)));
+            .with_value(value.map(text));
         CreatableTopic::default()
             .with_name(wire(name))
             .with_num_partitions(1)
@@ -298,12 +299,13 @@ async fn changes_that_cannot_be_are_refused() {
             .with_configs(vec![config])
     };
     let request = CreateTopicsRequest::default().with_topics(vec![
-        topic("good", "cleanup.policy", "compact"),
-        topic("bad", "min.insync.replicas", "2"),
+        topic("good", "cleanup.policy", Some("compact")),
+        topic("bad", "min.insync.replicas", Some("2")),
+        topic("empty", "cleanup.policy", None),
     ]);
     let answer = client.call(7, &request).await;
     let codes: Vec<i16> = answer.topics.iter().map(|t| t.error_code).collect();
-    assert_eq!(codes, [0, 40]);
+    assert_eq!(codes, [0, 40, 40]);
     let configs = answer.topics[0].configs.as_ref().unwrap();
     let policy = configs.iter().find(|c| c.name.as_str() == "cleanup.policy");
     assert_eq!(policy.unwrap().value.as_deref(), Some("compact"));

@@ -14,7 +14,10 @@ use super::super::table::APIS;
 
 /// Whether the codec knows the version; what it does not, we read ourselves.
 fn is_in_codec(key: i16, version: i16) -> bool {
-    !matches!((key, version), (18, 5) | (8 | 9, 10))
+    !matches!(
+        (key, version),
+        (18, 5) | (8 | 9, 10) | (78 | 79, 2) | (90, 1)
+    )
 }
 
 fn for_each_version(mut run: impl FnMut(i16, i16, bool, &'static [Field])) {

@@ -13,6 +13,7 @@ use kafka_protocol::messages::delete_records_request::{
 };
 use kafka_protocol::messages::describe_configs_request::DescribeConfigsResource;
 use kafka_protocol::messages::describe_producers_request::TopicRequest;
+use kafka_protocol::messages::describe_share_group_offsets_request::DescribeShareGroupOffsetsRequestGroup;
 use kafka_protocol::messages::describe_topic_partitions_request::TopicRequest as WantedTopic;
 use kafka_protocol::messages::elect_leaders_request::TopicPartitions;
 use kafka_protocol::messages::incremental_alter_configs_request::AlterConfigsResource as Altered;
@@ -94,6 +95,13 @@ async fn refusal(c: &mut Client, api: &str) -> (Vec<i16>, Vec<i16>) {
         | "OffsetDelete"
         | "ConsumerGroupHeartbeat"
         | "ConsumerGroupDescribe" => groups(c, api).await,
+        "ShareGroupHeartbeat"
+        | "ShareGroupDescribe"
+        | "ShareFetch"
+        | "ShareAcknowledge"
+        | "DescribeShareGroupOffsets"
+        | "AlterShareGroupOffsets"
+        | "DeleteShareGroupOffsets" => share_groups(c, api).await,
         "InitProducerId"
         | "AddPartitionsToTxn"
         | "AddOffsetsToTxn"
@@ -453,6 +461,49 @@ async fn cluster(c: &mut Client, api: &str) -> (Vec<i16>, Vec<i16>) {
             one(c, 1, asked, code, CLUSTER).await
         }
         other => panic!("{other} asks for permissions, and no test asks it as nobody"),
+    }
+}
+
+async fn share_groups(c: &mut Client, api: &str) -> (Vec<i16>, Vec<i16>) {
+    let g = || GroupId(text("shared"));
+    match api {
+        "ShareGroupHeartbeat" => {
+            let asked = ShareGroupHeartbeatRequest::default()
+                .with_group_id(g())
+                .with_member_id(text("m"))
+                .with_member_epoch(-1);
+            one(c, 1, asked, |t| t.error_code, GROUP).await
+        }
+        "ShareGroupDescribe" => {
+            let asked = ShareGroupDescribeRequest::default().with_group_ids(vec![g()]);
+            one(c, 1, asked, |t| t.groups[0].error_code, GROUP).await
+        }
+        "ShareFetch" => {
+            let asked = ShareFetchRequest::default()
+                .with_group_id(Some(g()))
+                .with_member_id(Some(text("m")));
+            one(c, 1, asked, |t| t.error_code, GROUP).await
+        }
+        "ShareAcknowledge" => {
+            let asked = ShareAcknowledgeRequest::default()
+                .with_group_id(Some(g()))
+                .with_member_id(Some(text("m")))
+                .with_share_session_epoch(1);
+            one(c, 1, asked, |t| t.error_code, GROUP).await
+        }
+        "DescribeShareGroupOffsets" => {
+            let group = DescribeShareGroupOffsetsRequestGroup::default().with_group_id(g());
+            let asked = DescribeShareGroupOffsetsRequest::default().with_groups(vec![group]);
+            one(c, 0, asked, |t| t.groups[0].error_code, GROUP).await
+        }
+        "AlterShareGroupOffsets" => {
+            let asked = AlterShareGroupOffsetsRequest::default().with_group_id(g());
+            one(c, 0, asked, |t| t.error_code, GROUP).await
+        }
+        _ => {
+            let asked = DeleteShareGroupOffsetsRequest::default().with_group_id(g());
+            one(c, 0, asked, |t| t.error_code, GROUP).await
+        }
     }
 }
 
