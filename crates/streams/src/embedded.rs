@@ -21,7 +21,7 @@ use crate::event_store::{
     GroupInfo, GroupMember, HeldSetting, Isolation, Placed, ProduceBatch, TopicInfo, TopicSpec,
 };
 use crate::fenced::{EmbeddedWriter, FencedWriter};
-use crate::groups::GroupDescription;
+use crate::groups::{CONSUMER_PROTOCOL_TYPE, GroupDescription, SHARE_PROTOCOL_TYPE};
 use crate::once::{ProduceOnce, StoredOnce};
 use crate::partition::{Ack, Append};
 use crate::store::Streams;
@@ -188,17 +188,24 @@ impl EventStore for Embedded {
     }
 
     async fn groups(&self) -> Result<Vec<GroupInfo>, StreamsError> {
-        let offsets_only = self
-            .streams
-            .groups_with_offsets()
-            .into_iter()
-            .map(|group| GroupInfo {
-                group,
-                state: "Empty".to_owned(),
-                protocol_type: "consumer".to_owned(),
-                members: Vec::new(),
-            });
-        let mut groups: BTreeMap<String, GroupInfo> = offsets_only
+        let empty = |group: &str, protocol_type: &str| GroupInfo {
+            group: group.to_owned(),
+            state: "Empty".to_owned(),
+            protocol_type: protocol_type.to_owned(),
+            members: Vec::new(),
+        };
+        let (with_offsets, sharing) = (
+            self.streams.groups_with_offsets(),
+            self.streams.groups_that_share(),
+        );
+        let consumers = with_offsets
+            .iter()
+            .map(|group| empty(group, CONSUMER_PROTOCOL_TYPE));
+        let sharers = sharing
+            .iter()
+            .map(|group| empty(group, SHARE_PROTOCOL_TYPE));
+        let mut groups: BTreeMap<String, GroupInfo> = consumers
+            .chain(sharers)
             .map(|info| (info.group.clone(), info))
             .collect();
         for listed in self.streams.groups().list() {

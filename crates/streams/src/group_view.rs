@@ -6,12 +6,12 @@ use base::UnixMillis;
 
 use crate::consumer::assigned;
 use crate::error::StreamsError;
-use crate::event_store::{GroupDetail, GroupInstance};
+use crate::event_store::{CommittedOffset, GroupDetail, GroupInstance};
 use crate::groups::{
     CONSUMER_PROTOCOL_TYPE, ConsumerGroupDescription, GroupDescription, GroupError, GroupKind,
     GroupState,
 };
-use crate::offsets::OffsetCommit;
+use crate::offsets::{GroupOffset, OffsetCommit};
 use crate::store::Streams;
 use crate::topic::TopicName;
 
@@ -38,7 +38,10 @@ impl Streams {
             protocol_type: standing.map_or_else(String::new, |standing| standing.protocol_type),
             assignor: String::new(),
             members: Vec::new(),
-            committed: self.committed_all(group),
+            committed: match kind {
+                Some(GroupKind::Share) => self.share_starts(group),
+                _ => self.committed_all(group),
+            },
         };
         if let Some(live) = live {
             detail.state = live.state.name().to_owned();
@@ -61,6 +64,9 @@ impl Streams {
         offsets: Vec<(TopicName, i32, i64)>,
     ) -> Result<(), StreamsError> {
         self.check_without_members(group)?;
+        if self.is_share_group(group) {
+            return self.set_share_starts(group, offsets).await;
+        }
         let at = self.clock().now();
         let commits = offsets
             .into_iter()
@@ -79,6 +85,23 @@ impl Streams {
                 outcome => return outcome?.await,
             }
         }
+    }
+
+    async fn set_share_starts(
+        &self,
+        group: &str,
+        offsets: Vec<(TopicName, i32, i64)>,
+    ) -> Result<(), StreamsError> {
+        for (topic, index, start) in offsets {
+            let partition = self.topics().read().partition(&topic, index)?.clone();
+            loop {
+                match self.set_share_offset(group, &partition, start) {
+                    Err(StreamsError::Busy) => self.room(crate::store::CHANGE_ROOM_BYTES).await,
+                    outcome => break outcome?.await?,
+                }
+            }
+        }
+        Ok(())
     }
 
     /// Forgets a group without members, durable on return.
@@ -103,6 +126,22 @@ impl Streams {
         let found = self.topics().read().partition(topic, partition)?.clone();
         let found = found.offset_for_time(crate::Isolation::Uncommitted, at)?;
         Ok(found.map(|(offset, _)| offset))
+    }
+
+    /// Where a share group goes on, as if it had committed that.
+    fn share_starts(&self, group: &str) -> Vec<GroupOffset> {
+        let starts = self.share_offsets(group).into_iter();
+        let starts = starts.map(|of| GroupOffset {
+            topic: of.partition.topic().clone(),
+            partition: of.partition.index(),
+            committed: CommittedOffset {
+                offset: of.start,
+                leader_epoch: -1,
+                metadata: String::new(),
+                at: self.clock().now(),
+            },
+        });
+        starts.collect()
     }
 
     fn check_without_members(&self, group: &str) -> Result<(), StreamsError> {

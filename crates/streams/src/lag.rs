@@ -3,7 +3,7 @@
 use crate::store::Streams;
 use crate::topic::TopicName;
 
-/// How many records of a partition a group has not yet committed.
+/// How many records of a partition a group has not yet committed, or a share group not yet dealt with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lag {
     /// The group.
@@ -18,7 +18,7 @@ pub struct Lag {
 
 impl Streams {
     /// The lags of all groups, the first `metrics.lags_max` in the order of groups, topics and
-    /// partitions.
+    /// partitions, share groups last.
     pub fn lags(&self) -> Vec<Lag> {
         let max = self.config().metrics.lags_max;
         let mut lags = Vec::new();
@@ -40,6 +40,19 @@ impl Streams {
                     topic: offset.topic,
                     partition: offset.partition,
                     records,
+                });
+            }
+        }
+        for group in self.groups_that_share() {
+            for of in self.share_offsets(&group) {
+                if lags.len() == max {
+                    return lags;
+                }
+                lags.push(Lag {
+                    group: group.as_ref().to_owned(),
+                    topic: of.partition.topic().clone(),
+                    partition: of.partition.index(),
+                    records: of.lag,
                 });
             }
         }

@@ -46,8 +46,9 @@ pub(super) struct LagPath {
 pub(super) async fn list(here: Here) -> Result<Response, Refusal> {
     let mut objects = Vec::new();
     for info in here.shared.store.groups().await? {
-        // Gone meanwhile, if it is none.
-        if let Some(detail) = here.shared.store.group(&info.group).await? {
+        // Gone meanwhile, if it is none. Share groups are no consumer groups.
+        let detail = here.shared.store.group(&info.group).await?;
+        if let Some(detail) = detail.filter(|detail| detail.kind != SHARE) {
             objects.push(here.group_object(&detail)?);
         }
     }
@@ -190,7 +191,7 @@ impl Found {
     async fn group(here: &Here, group: &str) -> Result<Found, Refusal> {
         let store = &*here.shared.store;
         let detail = detail_of(store, group).await?;
-        if detail.state == NEVER_WAS {
+        if detail.state == NEVER_WAS || detail.kind == SHARE {
             return Err(RestError::GroupNotFound(group.to_owned()).into());
         }
         Ok(Found {
@@ -378,3 +379,6 @@ fn snake_upper(state: &str) -> String {
 
 /// The state of what has settings and is no group yet.
 const NEVER_WAS: &str = "Dead";
+
+/// The kind of groups whose members share each partition.
+const SHARE: &str = "Share";

@@ -419,7 +419,7 @@ impl Run {
 }
 
 /// Neighbours with as many deliveries together.
-fn joined(taken: Vec<Acquired>) -> Vec<Acquired> {
+pub(crate) fn joined(taken: Vec<Acquired>) -> Vec<Acquired> {
     let mut all: Vec<Acquired> = Vec::with_capacity(taken.len());
     for next in taken {
         match all.last_mut() {

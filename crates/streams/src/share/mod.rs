@@ -20,7 +20,7 @@ use std::sync::Arc;
 
 use parking_lot::{Mutex, MutexGuard};
 
-pub(crate) use in_flight::{Claim, InFlight, Standing};
+pub(crate) use in_flight::{Claim, InFlight, Standing, joined};
 
 use crate::error::StreamsError;
 use crate::frames::Change;
@@ -227,6 +227,14 @@ impl Shares {
         let mut all: Vec<Arc<SharePartition>> = all.flat_map(HashMap::values).cloned().collect();
         all.sort_by_key(|partition| partition.number);
         all
+    }
+
+    /// The groups that have begun to read something, in order.
+    pub(crate) fn groups(&self) -> Vec<Arc<str>> {
+        let groups = self.groups.lock();
+        let mut names: Vec<Arc<str>> = groups.by_name.keys().cloned().collect();
+        names.sort();
+        names
     }
 
     /// All of them.

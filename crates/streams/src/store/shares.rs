@@ -13,7 +13,9 @@ use crate::groups::{GroupError, GroupKind, SHARE_PROTOCOL_TYPE};
 use crate::index::Located;
 use crate::offsets::NotedGroup;
 use crate::partition::Partition;
-use crate::share::{AcknowledgeError, Acknowledgement, Acquired, Claim, InFlight, SharePartition};
+use crate::share::{
+    AcknowledgeError, Acknowledgement, Acquired, Claim, InFlight, SharePartition, joined,
+};
 
 /// How much may be acquired of a partition at once.
 #[derive(Clone, Copy, Debug)]
@@ -143,6 +145,7 @@ impl Streams {
                 break;
             }
         }
+        taken.acquired = joined(taken.acquired);
         Ok(taken)
     }
 
@@ -194,6 +197,12 @@ impl Streams {
         }
     }
 
+    /// As [`Streams::end_share_session`], for a member without one.
+    #[cfg(test)]
+    pub(crate) fn end_share_session_of(&self, group: &str, member: &str) {
+        self.share_release(group, member);
+    }
+
     /// Gives back what a member has acquired of all partitions of its group.
     fn share_release(&self, group: &str, member: &str) {
         let terms = self.share_terms(group);
@@ -205,6 +214,11 @@ impl Streams {
                 held.tell();
             }
         }
+    }
+
+    /// The share groups that have begun to read something, in order.
+    pub(crate) fn groups_that_share(&self) -> Vec<Arc<str>> {
+        self.shares.groups()
     }
 
     /// How far a share group has come, with the partitions that it has begun to read.

@@ -16,6 +16,7 @@ mod lookups;
 mod once;
 mod seeds;
 mod setbacks;
+mod shares;
 mod simulation;
 mod store;
 mod stored;

@@ -13,6 +13,7 @@ mod login;
 mod migration;
 mod permissions;
 mod quotas;
+mod shares;
 mod tenants;
 mod transactions;
 mod versions;
