@@ -5,6 +5,9 @@
 
 RETRIED_MAX=3
 
+# One more at a time than there are processors: many wait, for time-outs and for who was killed.
+export RUST_TEST_THREADS="${RUST_TEST_THREADS:-$(($(nproc) + 1))}"
+
 all_tests() {
     told=$env_dir/tests.log
     tests_told "$told" && return 0

@@ -9,7 +9,7 @@
 //! Answers hold whole batches, as fetches do, and say which of their records are the member's. The
 //! codec knows the first version of both APIs only: what the second has more is read here.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -31,10 +31,10 @@ use super::unsent::pieces_of;
 use super::writer::Writer;
 use crate::group_config::ShareTerms;
 use crate::partition::Watch;
-use crate::share::{AcknowledgeError, Acknowledgement, Fate, ShareWatch};
+use crate::share::{AcknowledgeError, Acknowledgement, Acquired, Fate, ShareWatch, joined};
 use crate::store::{CHANGE_ROOM_BYTES, DurableWait, ShareRoom, Taken};
 use crate::tenants::only as only_of;
-use crate::{Partition, Signal, StreamsError};
+use crate::{BatchRecords, Partition, Signal, StreamsError};
 
 /// Takes acknowledgements, then acquires records.
 pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
@@ -486,18 +486,30 @@ impl Fetching {
         let Some(shared) = streams.share_partition(group, partition, terms)? else {
             return Ok(Read::default());
         };
-        let taken = streams.share_acquire(&shared, partition, (&opened.member, terms), room)?;
-        let only = self.call.only_of(partition.topic());
-        let shown = only.filter(|_| !taken.batches.is_empty()).map(|only| {
-            let stored = taken.batches.iter().map(|batch| partition.fetch(*batch));
-            stored
-                .collect::<Result<Vec<Bytes>, StreamsError>>()
-                .and_then(|stored| only_of(&only, stored))
-        });
+        let take = || streams.share_acquire(&shared, partition, (&opened.member, terms), room);
+        let mut taken = take()?;
+        let mut shown = None;
+        if let Some(only) = self.call.only_of(partition.topic()) {
+            // What it is not to see, it is not to have: on to what it may.
+            for _ in 0..SIFTED_MAX {
+                if taken.acquired.is_empty() {
+                    break;
+                }
+                let stored = taken.batches.iter().map(|batch| partition.fetch(*batch));
+                let own = only_of(&only, stored.collect::<Result<Vec<Bytes>, _>>()?)?;
+                let others = without(&mut taken.acquired, &own)?;
+                streams.share_pass(&shared, &opened.member, &others);
+                if !taken.acquired.is_empty() {
+                    shown = Some(own);
+                    break;
+                }
+                taken = take()?;
+            }
+        }
         let read = Read {
             code: 0,
             taken,
-            shown: shown.transpose()?,
+            shown,
         };
         let (bytes, telemetry) = (read.bytes(), self.call.context.shared.telemetry());
         if bytes > 0 {
@@ -600,6 +612,40 @@ fn varint(from: &mut Bytes) -> usize {
         shift += 7;
     }
     value
+}
+
+/// Takes out of what was acquired the records that are not among these batches; answers those, first
+/// and last offset.
+fn without(
+    acquired: &mut Vec<Acquired>,
+    batches: &[Bytes],
+) -> Result<Vec<(i64, i64)>, StreamsError> {
+    let mut own = BTreeSet::new();
+    for batch in batches {
+        for record in BatchRecords::of(batch)? {
+            own.insert(record?.offset);
+        }
+    }
+    let (mut kept, mut others) = (Vec::new(), Vec::new());
+    for run in acquired.drain(..) {
+        let mut from = run.first;
+        for offset in own.range(run.first..=run.last) {
+            if from < *offset {
+                others.push((from, offset - 1));
+            }
+            from = offset + 1;
+            kept.push(Acquired {
+                first: *offset,
+                last: *offset,
+                ..run
+            });
+        }
+        if from <= run.last {
+            others.push((from, run.last));
+        }
+    }
+    *acquired = joined(kept);
+    Ok(others)
 }
 
 /// What is said of a partition's records; none when it makes no sense.
@@ -751,6 +797,9 @@ fn leader(writer: &mut Writer) {
 /// and of a fetch how long it waits and how much it takes.
 const ACKNOWLEDGE_NUMBERS: usize = 4;
 const FETCH_NUMBERS: usize = 6 * 4;
+
+/// How often one look at a partition reads on when all that it found is other tenants'.
+const SIFTED_MAX: usize = 16;
 
 /// A fetch that takes no record more than it says, whatever batches they lie in.
 const RECORD_LIMIT: u8 = 1;

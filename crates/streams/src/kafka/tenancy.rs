@@ -50,7 +50,7 @@ impl Context {
         }
         let way = match frame {
             [0, PRODUCE, ..] => Spending::In,
-            [0, FETCH, ..] => Spending::Out,
+            [0, FETCH | SHARE_FETCH, ..] => Spending::Out,
             _ => return Duration::ZERO,
         };
         let Some(payer) = self.payer() else {
@@ -220,3 +220,4 @@ impl Tenancy {
 /// The keys of the APIs that carry records.
 const PRODUCE: u8 = 0;
 const FETCH: u8 = 1;
+const SHARE_FETCH: u8 = 78;

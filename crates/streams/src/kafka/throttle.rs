@@ -90,7 +90,7 @@ impl Toll {
             told: api.told,
             version: call.version,
             is_flexible: call.version >= api.flexible_from,
-            answer: (api.name == "Fetch").then_some(Bound::ConsumerByteRate),
+            answer: matches!(api.name, "Fetch" | "ShareFetch").then_some(Bound::ConsumerByteRate),
             client_id: call.client_id.clone(),
             wait: Duration::ZERO,
         };

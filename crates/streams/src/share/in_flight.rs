@@ -193,7 +193,7 @@ impl InFlight {
             self.runs.insert(self.end, run);
             self.end = next;
         }
-        self.merge();
+        self.merge(first, last);
         joined(taken)
     }
 
@@ -354,7 +354,7 @@ impl InFlight {
 
     /// Has what is finished at the front go, and at the end what nobody was given.
     fn tidy(&mut self) {
-        self.merge();
+        self.merge(self.start, self.end);
         while let Some(first) = self.runs.first_entry().filter(|e| e.get().is_finished()) {
             self.start = first.remove().last + 1;
         }
@@ -365,20 +365,28 @@ impl InFlight {
         self.end = self.end.max(self.start);
     }
 
-    /// Makes one of runs that stand alike and lie side by side.
-    fn merge(&mut self) {
-        let mut before: Option<(i64, Run)> = None;
-        let mut merged = BTreeMap::new();
-        for (first, run) in std::mem::take(&mut self.runs) {
-            match &mut before {
-                Some((_, last)) if last.is_like(&run) => last.last = run.last,
-                _ => {
-                    merged.extend(before.replace((first, run)));
+    /// Makes one of runs that stand alike and lie side by side, of those that meet `first..=last`.
+    fn merge(&mut self, first: i64, last: i64) {
+        let before = self.runs.range(..first).next_back();
+        let mut at = before.map_or(first, |(before, _)| *before);
+        while at <= last {
+            let Some((&here, run)) = self.runs.range(at..=last).next() else {
+                return;
+            };
+            let after = self.runs.range(here + 1..).next();
+            match after {
+                Some((&next, other)) if run.is_like(other) => {
+                    let end = other.last;
+                    self.runs.remove(&next);
+                    if let Some(run) = self.runs.get_mut(&here) {
+                        run.last = end;
+                    }
+                    at = here;
                 }
+                Some((&next, _)) => at = next,
+                None => return,
             }
         }
-        merged.extend(before);
-        self.runs = merged;
     }
 }
 

@@ -14,7 +14,7 @@ use crate::index::Located;
 use crate::offsets::NotedGroup;
 use crate::partition::Partition;
 use crate::share::{
-    AcknowledgeError, Acknowledgement, Acquired, Claim, InFlight, SharePartition, joined,
+    AcknowledgeError, Acknowledgement, Acquired, Claim, Fate, InFlight, SharePartition, joined,
 };
 
 /// How much may be acquired of a partition at once.
@@ -147,6 +147,23 @@ impl Streams {
         }
         taken.acquired = joined(taken.acquired);
         Ok(taken)
+    }
+
+    /// Takes note that a member may not be shown these records, first and last offset, which it has
+    /// acquired: they are nobody's of its group.
+    pub(crate) fn share_pass(&self, shared: &SharePartition, member: &str, others: &[(i64, i64)]) {
+        let now = self.clock.now();
+        let gaps = others.iter().map(|(first, last)| Acknowledgement {
+            first: *first,
+            last: *last,
+            fates: vec![Fate::Gap],
+        });
+        let gaps: Vec<Acknowledgement> = gaps.collect();
+        let mut held = shared.hold();
+        if let Some(in_flight) = held.in_flight() {
+            // They are the member's, unless the group has begun anew: then there is nothing to note.
+            let _ = in_flight.acknowledge(now, member, &gaps, now, u16::MAX);
+        }
     }
 
     /// When a record of it may be acquired again because somebody has held it for too long.

@@ -108,6 +108,54 @@ fn every_source_file_opens_with_what_it_is_for() {
     assert!(seen > 50, "only {seen} files were looked at");
 }
 
+/// All targets are built together, so that what tests alone have of a library is there for the product
+/// too. It must not use that: it is built without it elsewhere.
+#[test]
+fn what_libraries_have_for_tests_alone_the_product_does_not_use() {
+    let crates = crate::harness::repository().join("crates");
+    let mut folders = Vec::new();
+    for entry in std::fs::read_dir(crates).unwrap() {
+        let path = entry.unwrap().path();
+        let manifest = std::fs::read_to_string(path.join("Cargo.toml")).unwrap();
+        let (_, dev) = manifest
+            .split_once("[dev-dependencies]")
+            .unwrap_or_default();
+        let features = dev
+            .lines()
+            .filter_map(|line| line.split_once("features = ["));
+        for (_, features) in features {
+            let known = ["\"test-util\"] }", "\"test-servers\"] }", "\"util\"] }"];
+            let named = path.display();
+            assert!(known.contains(&features), "{named}: is {features} here?");
+        }
+        folders.push(path.join("src"));
+    }
+    let mut seen = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let text = std::fs::read_to_string(&path).unwrap_or_default();
+            let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+            let is_test = path.to_string_lossy().contains("test");
+            for mark in [
+                "time::pause(",
+                "time::advance(",
+                "time::resume(",
+                "sql::test_",
+            ] {
+                let is_used = product.contains(mark) && !is_test;
+                assert!(!is_used, "{} uses {mark}", path.display());
+            }
+            seen += 1;
+        }
+    }
+    assert!(seen > 50, "only {seen} files were looked at");
+}
+
 #[test]
 fn every_link_between_pages_leads_somewhere() {
     let root = crate::harness::repository();

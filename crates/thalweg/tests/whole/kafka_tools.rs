@@ -1,5 +1,7 @@
 //! Kafka's own tools of testing and of operating, unchanged, against the Kafka listener.
 
+use std::collections::BTreeSet;
+
 use serde_json::Value;
 
 use crate::harness::{Up, folder, kafka_tool, succeed};
@@ -179,6 +181,63 @@ fn the_performance_tool_produces_in_transactions() {
         ),
     );
     assert_eq!(read.lines().count(), 5000);
+}
+
+#[test]
+fn a_share_group_is_given_the_rest_after_the_server_was_killed_and_tools_see_how_far_it_is() {
+    let dir = folder();
+    let data = dir.path().join("data");
+    let mut up = Up::start(&data);
+    up.cli_json(&["topics", "create", "shared", "--partitions", "2"]);
+    let begin = "share.auto.offset.reset=earliest";
+    up.cli(&["groups", "alter", "sharers", "--config", begin]);
+    let streams = up.address("streams");
+    tool(
+        "VerifiableProducer",
+        &format!("--bootstrap-server {streams} --topic shared --max-messages 500 --acks -1"),
+    );
+    // What it took beyond its number it gives back.
+    let some = shared(&streams, 200);
+    assert_eq!(some.len(), 200);
+    up.kill();
+    let up = Up::start(&data);
+    let streams = up.address("streams");
+    let rest = shared(&streams, 300);
+    assert_eq!((rest.len(), some.intersection(&rest).count()), (300, 0));
+
+    let group = |arguments: &str| {
+        let arguments = format!("--bootstrap-server {streams} --group sharers {arguments}");
+        tool("consumer.group.ShareGroupCommand", &arguments)
+    };
+    let described = group("--describe");
+    let lags = described.lines().filter(|line| line.starts_with("sharers"));
+    let lags: Vec<&str> = lags
+        .filter_map(|line| line.split_whitespace().last())
+        .collect();
+    assert_eq!(lags, ["0", "0"], "{described}");
+    let told = up.cli_json(&["groups", "describe", "sharers"]);
+    assert_eq!(
+        (&told["kind"], &told["lag_total"]),
+        (&"Share".into(), &0.into())
+    );
+    group("--reset-offsets --topic shared --to-earliest --execute");
+    assert_eq!(shared(&streams, 500).len(), 500);
+    let deleted = group("--delete");
+    assert!(deleted.contains("successful"), "{deleted}");
+    let listed = up.cli_json(&["groups", "list"]);
+    assert!(!listed.to_string().contains("sharers"), "{listed}");
+}
+
+/// The values of so many records that a member of the group takes.
+fn shared(streams: &str, count: usize) -> BTreeSet<String> {
+    let printed = tool(
+        "consumer.ConsoleShareConsumer",
+        &format!(
+            "--bootstrap-server {streams} --topic shared --group sharers --max-messages {count} \
+             --timeout-ms 60000"
+        ),
+    );
+    printed.lines().map(str::to_owned).collect()
 }
 
 fn tool(class: &str, arguments: &str) -> String {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use access::{Access, Credential, Mechanism, Policy, ScramHash, TenantChange, UserChange};
-use base::UnixMillis;
+use base::{Clock, SystemClock, UnixMillis};
 use bytes::Bytes;
 use kafka_protocol::messages::alter_client_quotas_request::EntryData as QuotaChange;
 use kafka_protocol::messages::create_topics_request::CreatableTopic;
@@ -20,10 +20,11 @@ use kafka_protocol::messages::{
     AlterClientQuotasRequest, AlterPartitionReassignmentsRequest, ConsumerGroupHeartbeatRequest,
     CreateTopicsRequest, DeleteAclsRequest, DeleteGroupsRequest, DescribeClientQuotasRequest,
     DescribeClusterRequest, DescribeConfigsRequest, DescribeGroupsRequest, DescribeLogDirsRequest,
-    DescribeUserScramCredentialsRequest, FindCoordinatorRequest, IncrementalAlterConfigsRequest,
-    InitProducerIdRequest, JoinGroupRequest, LeaveGroupRequest, ListConfigResourcesRequest,
-    ListGroupsRequest, MetadataRequest, OffsetCommitRequest, OffsetFetchRequest, ProduceRequest,
-    SyncGroupRequest, TransactionalId,
+    DescribeUserScramCredentialsRequest, FindCoordinatorRequest, GroupId,
+    IncrementalAlterConfigsRequest, InitProducerIdRequest, JoinGroupRequest, LeaveGroupRequest,
+    ListConfigResourcesRequest, ListGroupsRequest, MetadataRequest, OffsetCommitRequest,
+    OffsetFetchRequest, ProduceRequest, ShareFetchRequest, ShareGroupHeartbeatRequest,
+    SyncGroupRequest, TransactionalId, share_fetch_request,
 };
 use kafka_protocol::protocol::StrBytes;
 use serde_json::{Value, json};
@@ -648,7 +649,7 @@ async fn a_member_is_shown_its_own_tenants_records_of_a_shared_topic() {
         &[("beta", "b3"), ("beta", "b4")],
     ] {
         let records: Vec<Record> = records.iter().map(record).collect();
-        let batch = crate::batch::build(&records, UnixMillis(1), None).unwrap();
+        let batch = crate::batch::build(&records, SystemClock.now(), None).unwrap();
         assert_eq!(
             stored(&mut service, &produce(SHARED, 0, -1, batch)).await,
             0
@@ -665,12 +666,54 @@ async fn a_member_is_shown_its_own_tenants_records_of_a_shared_topic() {
     );
     let all = owned(&["b1", "a1", "b2", "a2", "a3", "b3", "b4"]);
     assert_eq!(seen(&mut service, 0).await, (all, 7));
+    shared_records(&mut ann).await;
     // Whoever leaves the collection is shown nothing more of it.
     set(&access, "acme", json!({"collection": null}));
     access
         .settle_tenant(&"acme".parse().unwrap(), None)
         .unwrap();
     assert_eq!(fetched(&ann.call(11, &fetch(SHARED, 0, 0, 1)).await).0, 29);
+}
+
+/// What a tenant's share group is given of the same topic: its own records alone.
+async fn shared_records(ann: &mut Client) {
+    let text = StrBytes::from_static_str;
+    let begin = IncrementalAlterConfigsRequest::default().with_resources(vec![
+        AlterConfigsResource::default()
+            .with_resource_type(32)
+            .with_resource_name(text("acme-sharers"))
+            .with_configs(vec![
+                AlterableConfig::default()
+                    .with_name(text("share.auto.offset.reset"))
+                    .with_value(Some(text("earliest"))),
+            ]),
+    ]);
+    assert_eq!(ann.call(1, &begin).await.responses[0].error_code, 0);
+    let group = GroupId(text("acme-sharers"));
+    let beat = ShareGroupHeartbeatRequest::default()
+        .with_group_id(group.clone())
+        .with_member_id(text("m"))
+        .with_subscribed_topic_names(Some(vec![wire(SHARED)]));
+    let told = ann.call(1, &beat).await;
+    assert_eq!(told.error_code, 0);
+    let topic = told.assignment.unwrap().topic_partitions[0].topic_id;
+    let topic = share_fetch_request::FetchTopic::default()
+        .with_topic_id(topic)
+        .with_partitions(vec![share_fetch_request::FetchPartition::default()]);
+    let asked = ShareFetchRequest::default()
+        .with_group_id(Some(group))
+        .with_member_id(Some(text("m")))
+        .with_max_bytes(1 << 20)
+        .with_max_records(100)
+        .with_topics(vec![topic]);
+    let told = ann.call(1, &asked).await;
+    assert_eq!((told.error_code, told.responses.len()), (0, 1), "{told:?}");
+    let partition = &told.responses[0].partitions[0];
+    let runs = partition.acquired_records.iter();
+    let runs: Vec<(i64, i64)> = runs
+        .map(|run| (run.first_offset, run.last_offset))
+        .collect();
+    assert_eq!(runs, [(1, 1), (3, 4)]);
 }
 
 const SHARED: &str = "folio.Default.ALL.ORDERS";
