@@ -7,7 +7,7 @@ use kafka_protocol::protocol::{Decodable, Encodable};
 
 use super::api::Api;
 use super::guard::{self, Field, Kind};
-use super::share_fetch;
+use super::share_wire;
 use super::table::APIS;
 use super::versions;
 
@@ -74,11 +74,11 @@ pub(super) fn round_trip(
             Bytes::from(by_name.map_err(|refused| refused.to_string())?)
         }
         (78, 2..) => {
-            let first = share_fetch::fetch_as_first(version, body);
+            let first = share_wire::fetch_as_first(version, body);
             first.map_err(|ending| ending.to_string())?.1
         }
         (79, 2..) => {
-            let first = share_fetch::acknowledge_as_first(version, body);
+            let first = share_wire::acknowledge_as_first(version, body);
             first.map_err(|ending| ending.to_string())?.1
         }
         _ => body.clone(),

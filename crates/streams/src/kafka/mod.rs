@@ -41,10 +41,12 @@ mod seats;
 mod security;
 mod sessions;
 mod shapes;
+mod share_acknowledge;
 mod share_fetch;
 mod share_groups;
 mod share_offsets;
 mod share_sessions;
+mod share_wire;
 mod standby;
 mod table;
 mod tenancy;
@@ -287,7 +289,10 @@ impl Context {
             port: i32::from(port),
             client_host: format!("/{}", peer.ip().to_canonical()),
             sessions: Mutex::new(sessions::Sessions::new(Arc::clone(&shared.session_room))),
-            share_sessions: Mutex::default(),
+            share_sessions: {
+                let room = Arc::clone(&shared.session_room);
+                Mutex::new(share_sessions::ShareSessions::new(room))
+            },
             session: Session::new(&shared.security),
             wait_ms: AtomicU64::new(0),
             flight: Mutex::default(),

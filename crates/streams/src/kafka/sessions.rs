@@ -78,7 +78,7 @@ pub(super) struct Said {
     pub(super) log_start_offset: i64,
 }
 
-/// What the sessions of all connections share.
+/// What the sessions of all connections share, those of share groups included.
 #[derive(Debug, Default)]
 pub(super) struct Room {
     partitions: AtomicUsize,
@@ -336,7 +336,7 @@ impl Session {
 }
 
 impl Room {
-    fn take(&self, partitions: usize) -> bool {
+    pub(super) fn take(&self, partitions: usize) -> bool {
         let taken = |now: usize| {
             let now = now.checked_add(partitions)?;
             (now <= FETCH_SESSIONS_PARTITIONS_MAX).then_some(now)
@@ -346,7 +346,7 @@ impl Room {
             .is_ok()
     }
 
-    fn give_back(&self, partitions: usize) {
+    pub(super) fn give_back(&self, partitions: usize) {
         self.partitions.fetch_sub(partitions, Ordering::Relaxed);
     }
 

@@ -107,8 +107,27 @@ struct Described {
 struct DescribedTopic {
     name: String,
     id: Uuid,
-    /// Index, code, and where it stands with how much is to come.
-    partitions: Vec<(i32, i16, Option<(i64, i64)>)>,
+    partitions: Vec<DescribedPartition>,
+}
+
+struct DescribedPartition {
+    index: i32,
+    code: i16,
+    /// Where the group goes on, and how much is to come; -1 where it has not begun.
+    start: i64,
+    lag: i64,
+}
+
+impl DescribedPartition {
+    /// One that the group has not begun to read, or that there is not.
+    fn unknown(index: i32, code: i16) -> Self {
+        DescribedPartition {
+            index,
+            code,
+            start: -1,
+            lag: -1,
+        }
+    }
 }
 
 /// Why a group's offsets are not to be changed: no such group, one with members, or a caller who may
@@ -148,13 +167,14 @@ fn described(call: &Call, asked: &DescribeShareGroupOffsetsRequestGroup) -> Desc
             for topic in wanted {
                 let found = metadata::find(call, Operation::Describe, &topic.topic_name);
                 let partitions = topic.partitions.iter().map(|index| match &found {
-                    Err(code) => (*index, *code, None),
+                    Err(code) => DescribedPartition::unknown(*index, *code),
                     Ok(found) if found.partition(*index).is_none() => {
-                        (*index, ResponseError::UnknownTopicOrPartition.code(), None)
+                        let code = ResponseError::UnknownTopicOrPartition.code();
+                        DescribedPartition::unknown(*index, code)
                     }
                     Ok(found) => {
                         let of = of_topic(&known, found).find(|of| of.partition.index() == *index);
-                        of.map_or((*index, 0, None), stands)
+                        of.map_or_else(|| DescribedPartition::unknown(*index, 0), stands)
                     }
                 });
                 topics.push(DescribedTopic {
@@ -192,8 +212,13 @@ fn of_topic<'a>(
         .filter(|of| of.partition.topic() == topic.name())
 }
 
-fn stands(of: &ShareOffset) -> (i32, i16, Option<(i64, i64)>) {
-    (of.partition.index(), 0, Some((of.start, of.lag)))
+fn stands(of: &ShareOffset) -> DescribedPartition {
+    DescribedPartition {
+        index: of.partition.index(),
+        code: 0,
+        start: of.start,
+        lag: of.lag,
+    }
 }
 
 async fn altered(
@@ -257,15 +282,14 @@ fn encode(call: &Call, groups: &[Described]) -> Answer {
             writer.text(&topic.name);
             writer.head.put_slice(topic.id.as_bytes());
             writer.count(topic.partitions.len());
-            for (index, code, stands) in &topic.partitions {
-                let (start, lag) = stands.unwrap_or((-1, -1));
-                writer.head.put_i32(*index);
-                writer.head.put_i64(start);
+            for partition in &topic.partitions {
+                writer.head.put_i32(partition.index);
+                writer.head.put_i64(partition.start);
                 writer.head.put_i32(crate::batch::LEADER_EPOCH);
                 if call.version >= 1 {
-                    writer.head.put_i64(lag);
+                    writer.head.put_i64(partition.lag);
                 }
-                writer.head.put_i16(*code);
+                writer.head.put_i16(partition.code);
                 writer.optional_text(None);
                 writer.no_tags();
             }

@@ -10,19 +10,28 @@ use std::sync::Arc;
 use uuid::Uuid;
 
 use super::limits::{FETCH_SESSION_PARTITIONS_MAX, SHARE_SESSIONS_PER_CONNECTION_MAX};
+use super::sessions::Room;
 use crate::Streams;
 
 /// The share sessions of one connection.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(super) struct ShareSessions {
+    room: Arc<Room>,
     held: Vec<ShareSession>,
+}
+
+/// The partitions of a session, which take room from all others.
+#[derive(Debug)]
+struct Partitions {
+    room: Arc<Room>,
+    held: BTreeSet<(Uuid, i32)>,
 }
 
 #[derive(Debug)]
 struct ShareSession {
     /// The epoch that the next request must have.
     epoch: i32,
-    partitions: BTreeSet<(Uuid, i32)>,
+    partitions: Partitions,
     /// How many requests it has had: each partition has its turn to come first.
     turn: usize,
     hold: Hold,
@@ -66,6 +75,13 @@ pub(super) struct Opened {
 }
 
 impl ShareSessions {
+    pub(super) fn new(room: Arc<Room>) -> Self {
+        ShareSessions {
+            room,
+            held: Vec::new(),
+        }
+    }
+
     /// Takes in a request; answers what its session is about. The last one of a session is about
     /// nothing, and [`ShareSessions::end`] is to be called once it has had its effect.
     pub(super) fn open(
@@ -75,16 +91,19 @@ impl ShareSessions {
     ) -> Result<Opened, Refusal> {
         let at = self.position(asked.group, asked.member);
         if asked.epoch == INITIAL_EPOCH {
-            if at.is_none() && self.held.len() >= SHARE_SESSIONS_PER_CONNECTION_MAX
-                || asked.added.len() > FETCH_SESSION_PARTITIONS_MAX
-            {
+            if at.is_none() && self.held.len() >= SHARE_SESSIONS_PER_CONNECTION_MAX {
                 return Err(Refusal::Limit);
             }
+            let mut partitions = Partitions {
+                room: Arc::clone(&self.room),
+                held: BTreeSet::new(),
+            };
+            partitions.add(asked.added)?;
             let (group, member) = (Arc::from(asked.group), Arc::from(asked.member));
             let hold = Hold::new(streams, group, member);
             let session = ShareSession {
                 epoch: 1,
-                partitions: asked.added.into_iter().collect(),
+                partitions,
                 turn: 0,
                 hold,
             };
@@ -106,14 +125,8 @@ impl ShareSessions {
         if session.epoch != asked.epoch {
             return Err(Refusal::Epoch);
         }
-        session.partitions.extend(asked.added);
-        for forgotten in &asked.forgotten {
-            session.partitions.remove(forgotten);
-        }
-        if session.partitions.len() > FETCH_SESSION_PARTITIONS_MAX {
-            session.partitions.clear();
-            return Err(Refusal::Limit);
-        }
+        session.partitions.add(asked.added)?;
+        session.partitions.remove(&asked.forgotten);
         session.epoch = if asked.epoch == i32::MAX {
             1
         } else {
@@ -136,9 +149,37 @@ impl ShareSessions {
     }
 }
 
+impl Partitions {
+    fn add(&mut self, added: Vec<(Uuid, i32)>) -> Result<(), Refusal> {
+        for partition in added {
+            if self.held.contains(&partition) {
+                continue;
+            }
+            if self.held.len() >= FETCH_SESSION_PARTITIONS_MAX || !self.room.take(1) {
+                return Err(Refusal::Limit);
+            }
+            self.held.insert(partition);
+        }
+        Ok(())
+    }
+
+    fn remove(&mut self, forgotten: &[(Uuid, i32)]) {
+        for partition in forgotten {
+            self.room
+                .give_back(usize::from(self.held.remove(partition)));
+        }
+    }
+}
+
+impl Drop for Partitions {
+    fn drop(&mut self) {
+        self.room.give_back(self.held.len());
+    }
+}
+
 impl ShareSession {
     fn opened(&self) -> Opened {
-        let mut partitions: Vec<(Uuid, i32)> = self.partitions.iter().copied().collect();
+        let mut partitions: Vec<(Uuid, i32)> = self.partitions.held.iter().copied().collect();
         if !partitions.is_empty() {
             let first = self.turn % partitions.len();
             partitions.rotate_left(first);

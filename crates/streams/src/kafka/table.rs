@@ -10,8 +10,8 @@ use super::permissions::{Asks, cluster, group, topic, transactional_id};
 use super::throttle::Told;
 use super::{
     acls, cluster, consumer_groups, fetch, group_admin, groups, markers, metadata, offsets,
-    produce, quorum, quotas, sasl, shapes, share_fetch, share_groups, share_offsets, topics,
-    transaction_admin, transactions, users, versions,
+    produce, quorum, quotas, sasl, shapes, share_acknowledge, share_fetch, share_groups,
+    share_offsets, topics, transaction_admin, transactions, users, versions,
 };
 
 /// Every API served, in the order of their keys.
@@ -714,7 +714,7 @@ pub(super) const APIS: &[Api] = &[
         shape: shapes::SHARE_ACKNOWLEDGE,
         asks: Asks::These(&[group(Read), topic(Read)]),
         told: Told::First(0),
-        begin: share_fetch::acknowledge,
+        begin: share_acknowledge::acknowledge,
     },
     Api {
         name: "DescribeShareGroupOffsets",
