@@ -186,14 +186,9 @@ impl Coordinator {
         let name: Arc<str> = Arc::from(beat.group.as_str());
         if !groups.by_name.contains_key(&name) {
             let epoch = self.epoch_of_standing(&beat)?;
-            let is_full = groups.by_name.len() >= self.config.groups_max;
-            if is_full || !groups.has_room(0) {
-                return Err(GroupError::TooManyGroups);
-            }
-            let config = self.config_of(&name);
-            let group = ConsumerGroup::new(Arc::clone(&config), epoch);
-            let entry = Entry::new(&config, Members::Consumer(group));
-            groups.by_name.insert(Arc::clone(&name), entry);
+            self.begin_group(&mut groups, &name, |config| {
+                Members::Consumer(ConsumerGroup::new(config, epoch))
+            })?;
         }
         if beat.topics.is_some() && !groups.has_room(0) {
             return Err(GroupError::TooManyGroups);
@@ -227,13 +222,9 @@ impl Coordinator {
             if beat.epoch != 0 {
                 return Err(GroupError::UnknownMember);
             }
-            if groups.by_name.len() >= self.config.groups_max {
-                return Err(GroupError::TooManyGroups);
-            }
-            let config = self.config_of(&name);
-            let group = ShareGroup::new(Arc::clone(&config), epoch);
-            let entry = Entry::new(&config, Members::Share(group));
-            groups.by_name.insert(Arc::clone(&name), entry);
+            self.begin_group(&mut groups, &name, |config| {
+                Members::Share(ShareGroup::new(config, epoch))
+            })?;
         }
         let has_room = beat.topics.is_none() || groups.has_room(0);
         let answer = match groups.by_name.get_mut(&name) {
@@ -243,6 +234,22 @@ impl Coordinator {
         };
         self.settle(&mut groups, &name, Vec::new());
         answer
+    }
+
+    /// Begins a group of the kind whose members these are, if there is room for one more.
+    fn begin_group(
+        &self,
+        groups: &mut Groups,
+        name: &Arc<str>,
+        members: impl FnOnce(Arc<GroupsConfig>) -> Members,
+    ) -> Result<(), GroupError> {
+        if groups.by_name.len() >= self.config.groups_max || !groups.has_room(0) {
+            return Err(GroupError::TooManyGroups);
+        }
+        let config = self.config_of(name);
+        let entry = Entry::new(&config, members(Arc::clone(&config)));
+        groups.by_name.insert(Arc::clone(name), entry);
+        Ok(())
     }
 
     /// Whether the group has members that share each partition.

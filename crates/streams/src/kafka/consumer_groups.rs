@@ -175,9 +175,8 @@ fn without_unknown_topics(call: &Call, told: DescribedGroup) -> DescribedGroup {
     if members.all(|m| is_known(&m.assignment) && is_known(&m.target_assignment)) {
         return told;
     }
-    let reason = "The group has described topic(s) that the client is not authorized to describe.";
     told.with_error_code(ResponseError::TopicAuthorizationFailed.code())
-        .with_error_message(Some(text(reason)))
+        .with_error_message(Some(text(READS_UNKNOWN)))
         .with_members(Vec::new())
 }
 
@@ -232,6 +231,10 @@ impl TopicNames {
         DescribedAssignment::default().with_topic_partitions(topics)
     }
 }
+
+/// Why a group is not described that reads what the caller may not know of.
+pub(super) const READS_UNKNOWN: &str =
+    "The group has described topic(s) that the client is not authorized to describe.";
 
 /// A member that speaks the classic protocol.
 const CLASSIC_MEMBER: i8 = 0;

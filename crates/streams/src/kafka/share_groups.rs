@@ -11,6 +11,7 @@ use kafka_protocol::messages::{
     ShareGroupHeartbeatResponse, TopicName as WireName,
 };
 
+use super::consumer_groups::READS_UNKNOWN;
 use super::error::group_error_code;
 use super::group_admin::NOT_ALLOWED;
 use super::reply::{Call, Ending, Reply, once, owned, text};
@@ -133,9 +134,8 @@ fn described(call: &Call, group: GroupId) -> DescribedGroup {
 
 /// A group that reads a topic which the caller may not know of is not described at all.
 fn with_unknown_topics(told: DescribedGroup) -> DescribedGroup {
-    let reason = "The group has described topic(s) that the client is not authorized to describe.";
     told.with_error_code(ResponseError::TopicAuthorizationFailed.code())
-        .with_error_message(Some(text(reason)))
+        .with_error_message(Some(text(READS_UNKNOWN)))
 }
 
 /// A member with the names of its topics; none when the caller may not know one of them.

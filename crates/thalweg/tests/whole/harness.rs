@@ -331,6 +331,21 @@ pub fn succeed(command: &mut Command) -> String {
     text(&output.stdout)
 }
 
+/// All files in a folder and in those within it.
+pub fn files_below(folder: &Path) -> Vec<PathBuf> {
+    let (mut files, mut folders) = (Vec::new(), vec![folder.to_owned()]);
+    while let Some(folder) = folders.pop() {
+        for entry in std::fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            match path.is_dir() {
+                true => folders.push(path),
+                false => files.push(path),
+            }
+        }
+    }
+    files
+}
+
 /// What has kcat print a topic from its beginning to its present end.
 pub fn whole_topic(topic: &str) -> [&str; 7] {
     ["-C", "-t", topic, "-o", "beginning", "-e", "-q"]

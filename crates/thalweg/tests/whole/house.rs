@@ -6,6 +6,8 @@ use std::path::Path;
 
 use cargo_metadata::{DependencyKind, MetadataCommand};
 
+use crate::harness::files_below;
+
 /// A crate, and the crates of ours that it may use.
 const EDGES: [(&str, &[&str]); 15] = [
     ("base", &[]),
@@ -79,31 +81,26 @@ fn every_folder_is_named_as_its_crate() {
 
 #[test]
 fn every_source_file_opens_with_what_it_is_for() {
-    let mut folders = vec![crate::harness::repository().join("crates")];
     let mut seen = 0;
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-            } else if path.extension().is_some_and(|ending| ending == "rs") {
-                let text = std::fs::read_to_string(&path).unwrap();
-                assert!(
-                    text.starts_with("//!"),
-                    "{} opens without a //! head",
-                    path.display()
-                );
-                for mark in ["todo!(", "dbg!(", "unimplemented!("] {
-                    let quoted = format!("\"{mark}\"");
-                    assert!(
-                        !text.contains(mark) || text.contains(&quoted),
-                        "{} holds {mark}",
-                        path.display()
-                    );
-                }
-                seen += 1;
-            }
+    for path in files_below(&crate::harness::repository().join("crates")) {
+        if path.extension().is_none_or(|ending| ending != "rs") {
+            continue;
         }
+        let text = std::fs::read_to_string(&path).unwrap();
+        assert!(
+            text.starts_with("//!"),
+            "{} opens without a //! head",
+            path.display()
+        );
+        for mark in ["todo!(", "dbg!(", "unimplemented!("] {
+            let quoted = format!("\"{mark}\"");
+            assert!(
+                !text.contains(mark) || text.contains(&quoted),
+                "{} holds {mark}",
+                path.display()
+            );
+        }
+        seen += 1;
     }
     assert!(seen > 50, "only {seen} files were looked at");
 }
@@ -113,7 +110,7 @@ fn every_source_file_opens_with_what_it_is_for() {
 #[test]
 fn what_libraries_have_for_tests_alone_the_product_does_not_use() {
     let crates = crate::harness::repository().join("crates");
-    let mut folders = Vec::new();
+    let mut sources = Vec::new();
     for entry in std::fs::read_dir(crates).unwrap() {
         let path = entry.unwrap().path();
         let manifest = std::fs::read_to_string(path.join("Cargo.toml")).unwrap();
@@ -128,31 +125,24 @@ fn what_libraries_have_for_tests_alone_the_product_does_not_use() {
             let named = path.display();
             assert!(known.contains(&features), "{named}: is {features} here?");
         }
-        folders.push(path.join("src"));
+        sources.extend(files_below(&path.join("src")));
     }
-    let mut seen = 0;
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let text = std::fs::read_to_string(&path).unwrap_or_default();
-            let product = text.split("#[cfg(test)]").next().unwrap_or_default();
-            let is_test = path.to_string_lossy().contains("test");
-            for mark in [
-                "time::pause(",
-                "time::advance(",
-                "time::resume(",
-                "sql::test_",
-            ] {
-                let is_used = product.contains(mark) && !is_test;
-                assert!(!is_used, "{} uses {mark}", path.display());
-            }
-            seen += 1;
+    for path in &sources {
+        let text = std::fs::read_to_string(path).unwrap_or_default();
+        let product = text.split("#[cfg(test)]").next().unwrap_or_default();
+        let is_test = path.to_string_lossy().contains("test");
+        for mark in [
+            "time::pause(",
+            "time::advance(",
+            "time::resume(",
+            "sql::test_",
+            "sql::upgrade_",
+        ] {
+            let is_used = product.contains(mark) && !is_test;
+            assert!(!is_used, "{} uses {mark}", path.display());
         }
     }
+    let seen = sources.len();
     assert!(seen > 50, "only {seen} files were looked at");
 }
 

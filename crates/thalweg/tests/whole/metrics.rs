@@ -4,7 +4,7 @@
 use std::io::Write;
 use std::process::{Command, Stdio};
 
-use crate::harness::{Up, curl, folder, post, repository, whole_topic};
+use crate::harness::{Up, curl, files_below, folder, post, repository, whole_topic};
 
 fn scrape(up: &Up) -> String {
     let answer = curl(&[&up.url("management", "/metrics")]);
@@ -205,30 +205,22 @@ fn every_metric_is_documented_with_its_kind_and_well_formed() {
 #[test]
 fn every_metric_that_a_source_counts_is_documented() {
     let documented = documented();
-    let mut folders = vec![repository().join("crates")];
     let mut seen = 0;
-    while let Some(folder) = folders.pop() {
-        for entry in std::fs::read_dir(folder).unwrap() {
-            let path = entry.unwrap().path();
-            if path.is_dir() {
-                folders.push(path);
-                continue;
-            }
-            let text = match path.extension() {
-                Some(ending) if ending == "rs" => std::fs::read_to_string(&path).unwrap(),
-                _ => continue,
-            };
-            for of in ["counter!(\"", "gauge!(\"", "histogram!(\""] {
-                let calls = text.split(of).skip(1);
-                let names = calls.filter_map(|call| call.split('"').next());
-                for name in names.filter(|name| is_documented(name)) {
-                    assert!(
-                        documented.iter().any(|(named, _)| named == name),
-                        "{name} of {} is not in docs/metrics.md",
-                        path.display()
-                    );
-                    seen += 1;
-                }
+    for path in files_below(&repository().join("crates")) {
+        let text = match path.extension() {
+            Some(ending) if ending == "rs" => std::fs::read_to_string(&path).unwrap(),
+            _ => continue,
+        };
+        for of in ["counter!(\"", "gauge!(\"", "histogram!(\""] {
+            let calls = text.split(of).skip(1);
+            let names = calls.filter_map(|call| call.split('"').next());
+            for name in names.filter(|name| is_documented(name)) {
+                assert!(
+                    documented.iter().any(|(named, _)| named == name),
+                    "{name} of {} is not in docs/metrics.md",
+                    path.display()
+                );
+                seen += 1;
             }
         }
     }
