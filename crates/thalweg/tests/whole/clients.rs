@@ -69,7 +69,7 @@ fn kafka_streams_counts_words_exactly_once() {
     succeed(command.arg(up.address("streams")));
 }
 
-/// With few records; `tests/interop/kgo/run` runs it with many, or a part of it many times.
+/// With no more records than its own tests need; `tests/interop/kgo/run` runs it with many, or a part of it many times.
 #[test]
 fn franz_gos_own_integration_suite_passes() {
     let dir = folder();
@@ -89,7 +89,7 @@ fn franz_gos_own_integration_suite_passes() {
             ("KGO_TEST_SCRAM_SEEDS", up.address("streams").as_str()),
             ("KGO_TEST_SCRAM", "kgo:kgo-secret"),
             ("KGO_TEST_RF", "1"),
-            ("KGO_TEST_RECORDS", "500"),
+            ("KGO_TEST_RECORDS", "2000"),
             ("KGO_LOG_LEVEL", "none"),
         ])
         .output()
