@@ -574,8 +574,10 @@ fn a_full_disk_with_a_single_segment_gets_free_when_that_is_sealed_early() {
         };
         let placed = journal.append_vital_blocking(&[vital], Durability::Disk);
         assert!(placed.unwrap().first >= only.end);
+        // The writer may have found by now what the disk has left beside the reserve.
+        let is_refused = append(&journal, &[7; 900]).is_err();
         assert!(
-            append(&journal, &[7; 900]).is_err(),
+            is_refused || left > 0 && journal.room_ahead() >= options.reserve_bytes,
             "the reserve was taken"
         );
         let sealed = journal.segments()[0];
@@ -584,7 +586,10 @@ fn a_full_disk_with_a_single_segment_gets_free_when_that_is_sealed_early() {
             std::thread::yield_now();
         }
         journal.close().unwrap();
-        let (_, _, payloads) = open_sim(&disk, options);
+        let (_, _, mut payloads) = open_sim(&disk, options);
+        if !is_refused {
+            assert_eq!(payloads.remove(1), [7; 900]);
+        }
         assert_eq!(payloads, [b"vital".to_vec(), b"after".to_vec()]);
     }
 }

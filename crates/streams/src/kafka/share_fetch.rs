@@ -46,7 +46,7 @@ pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
             true => Instant::now(),
             false => Instant::now() + wait.min(FETCH_WAIT_MAX),
         },
-        takes: !more.is_renewal,
+        takes: !more.is_renewal && request.max_records > 0 && max_bytes > 0,
         call,
     };
     Ok(Reply::HeldBack(Box::pin(async move {
