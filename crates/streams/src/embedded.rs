@@ -21,7 +21,7 @@ use crate::event_store::{
     GroupInfo, GroupMember, HeldSetting, Isolation, Placed, ProduceBatch, TopicInfo, TopicSpec,
 };
 use crate::fenced::{EmbeddedWriter, FencedWriter};
-use crate::groups::{CONSUMER_PROTOCOL_TYPE, GroupDescription, SHARE_PROTOCOL_TYPE};
+use crate::groups::{CONSUMER_PROTOCOL_TYPE, GroupDescription, GroupKind, SHARE_PROTOCOL_TYPE};
 use crate::once::{ProduceOnce, StoredOnce};
 use crate::partition::{Ack, Append};
 use crate::store::Streams;
@@ -194,16 +194,15 @@ impl EventStore for Embedded {
             protocol_type: protocol_type.to_owned(),
             members: Vec::new(),
         };
-        let (with_offsets, sharing) = (
-            self.streams.groups_with_offsets(),
-            self.streams.groups_that_share(),
-        );
+        let with_offsets = self.streams.groups_with_offsets();
+        let mut sharing = self.streams.list_groups();
+        sharing.retain(|group| group.kind == GroupKind::Share);
         let consumers = with_offsets
             .iter()
             .map(|group| empty(group, CONSUMER_PROTOCOL_TYPE));
         let sharers = sharing
             .iter()
-            .map(|group| empty(group, SHARE_PROTOCOL_TYPE));
+            .map(|of| empty(&of.group, SHARE_PROTOCOL_TYPE));
         let mut groups: BTreeMap<String, GroupInfo> = consumers
             .chain(sharers)
             .map(|info| (info.group.clone(), info))

@@ -566,6 +566,48 @@ mod tests {
     }
 
     #[test]
+    fn a_share_group_begins_where_it_is_told_to() {
+        let node = GroupsConfig::default();
+        let begin = |text: &str| {
+            let config = GroupConfig::of([(SHARE_BEGIN, text)]).ok()?;
+            let told = config.told(&node);
+            let told = told.iter().find(|held| held.name == SHARE_BEGIN).unwrap();
+            // What is told may be set again, and means the same.
+            let again = GroupConfig::of([(SHARE_BEGIN, &*told.value)]).unwrap();
+            assert_eq!(again, config);
+            Some(config.share_terms(&node).begin)
+        };
+        assert_eq!(begin("earliest"), Some(ShareBegin::Earliest));
+        assert_eq!(begin("by_duration:PT1.5S"), Some(ShareBegin::Ago(1_500)));
+        assert_eq!(
+            begin("by_duration:P1DT1H"),
+            Some(ShareBegin::Ago(90_000_000))
+        );
+        for text in [
+            "",
+            "Latest",
+            "by_duration:",
+            "by_duration:-PT1S",
+            "by_duration:P1M",
+        ] {
+            assert_eq!(begin(text), None, "{text}");
+        }
+        let terms = GroupConfig::of([
+            ("share.delivery.count.limit", "2"),
+            ("share.isolation.level", "read_committed"),
+            ("share.renew.acknowledge.enable", "false"),
+        ]);
+        let terms = terms.unwrap().share_terms(&node);
+        assert_eq!((terms.deliveries_max, terms.in_flight_max), (2, 2_000));
+        assert_eq!(
+            (terms.isolation, terms.may_renew),
+            (Isolation::Committed, false)
+        );
+        assert!(GroupConfig::of([("share.delivery.count.limit", "1")]).is_err());
+        assert!(check(&[("share.record.lock.duration.ms", "14999")], &node).is_err());
+    }
+
+    #[test]
     fn a_session_is_longer_than_the_time_between_two_heartbeats() {
         let node = GroupsConfig {
             consumer_heartbeat_interval_max: ms(60_000),

@@ -139,6 +139,26 @@ impl Partition {
         })
     }
 
+    /// As [`Partition::find`], with the batches' headers.
+    pub(crate) fn find_headed(
+        &self,
+        isolation: Isolation,
+        offset: i64,
+        max_bytes: usize,
+        batches_max: usize,
+        at_least_one: bool,
+    ) -> Result<Vec<(Located, BatchHeader)>, StreamsError> {
+        let max_bytes = max_bytes.min(READ_BYTES_MAX);
+        self.while_moving(|| {
+            let mut found = self.locate(isolation, offset, max_bytes, at_least_one)?;
+            found.truncate(batches_max);
+            let headed = found.into_iter();
+            headed
+                .map(|batch| Ok((batch, self.header_of(&batch)?)))
+                .collect()
+        })
+    }
+
     /// Visible bytes from the batch that holds `offset` on; stops counting once they are `enough`.
     pub fn readable_bytes(
         &self,

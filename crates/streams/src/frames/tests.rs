@@ -54,6 +54,18 @@ fn changes() -> Vec<Change> {
             bytes_in: 800,
             producers: vec![(6, producer)],
         }),
+        Change::ShareState {
+            group: "g".to_owned(),
+            number: 7,
+            standing: Standing {
+                start: 5,
+                runs: vec![(5, 6, Some(2)), (7, 9, None)],
+            },
+        },
+        Change::ShareStateGone {
+            group: "g".to_owned(),
+            numbers: vec![7, 9],
+        },
         Change::GroupOffsets {
             group: "g".into(),
             offsets: vec![(2, committed)],

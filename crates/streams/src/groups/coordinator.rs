@@ -27,7 +27,8 @@ use super::share_group::ShareGroup;
 use super::{
     Beat, BeatAnswer, CONSUMER_PROTOCOL_TYPE, Catalog, ConsumerGroupDescription,
     GROUP_ID_BYTES_MAX, GROUPS_BYTES_MAX, GroupDescription, GroupError, GroupKind, GroupStanding,
-    GroupsConfig, JoinRequest, Joined, Leaving, Ledger, MemberRef, SyncRequest, Synced,
+    GroupsConfig, JoinRequest, Joined, Leaving, Ledger, MEMBER_ID_BYTES_MAX, MemberRef,
+    SyncRequest, Synced,
 };
 
 /// The one coordinator of the process. Joins and syncs must be called within a tokio runtime,
@@ -180,7 +181,7 @@ impl Coordinator {
         beat: Beat,
         catalog: &dyn Catalog,
     ) -> Result<BeatAnswer, GroupError> {
-        check_group_id(&beat.group).map_err(|_| GroupError::InvalidRequest)?;
+        check_names(&beat)?;
         let now = self.clock.now();
         let mut groups = self.groups.lock();
         let name: Arc<str> = Arc::from(beat.group.as_str());
@@ -208,7 +209,7 @@ impl Coordinator {
         beat: Beat,
         catalog: &dyn Catalog,
     ) -> Result<BeatAnswer, GroupError> {
-        check_group_id(&beat.group).map_err(|_| GroupError::InvalidRequest)?;
+        check_names(&beat)?;
         let now = self.clock.now();
         let mut groups = self.groups.lock();
         let name: Arc<str> = Arc::from(beat.group.as_str());
@@ -581,6 +582,22 @@ fn check_group_id(group: &str) -> Result<(), GroupError> {
         return Err(GroupError::InvalidGroupId);
     }
     Ok(())
+}
+
+/// A heartbeat's names, which are kept for each member.
+fn check_names(beat: &Beat) -> Result<(), GroupError> {
+    check_group_id(&beat.group).map_err(|_| GroupError::InvalidRequest)?;
+    let mut names = [
+        Some(&beat.member_id),
+        beat.instance_id.as_ref(),
+        beat.rack_id.as_ref(),
+    ]
+    .into_iter()
+    .flatten();
+    match names.all(|name| name.len() <= MEMBER_ID_BYTES_MAX) {
+        true => Ok(()),
+        false => Err(GroupError::InvalidRequest),
+    }
 }
 
 /// An id that nobody else has and that tells people whose it is.

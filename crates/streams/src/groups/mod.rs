@@ -477,6 +477,10 @@ pub const SHARE_PROTOCOL_TYPE: &str = "share";
 /// Longest group id in bytes: longer ones are no names, and they are kept per group and commit.
 pub const GROUP_ID_BYTES_MAX: usize = 1_024;
 
+/// Longest id that a member gives itself, in bytes, and longest name that it has beside: clients take a
+/// UUID, and what a member takes is counted without it.
+pub const MEMBER_ID_BYTES_MAX: usize = 1_024;
+
 /// Bytes that the members of all groups may take: metadata, assignments, names. A group of 100
 /// members that read 100 topics takes about 300 KiB.
 pub const GROUPS_BYTES_MAX: usize = 256 << 20;

@@ -93,9 +93,6 @@ pub(super) const BUFFERS_REST: Duration = Duration::from_secs(2);
 /// Fetch sessions of one connection: clients have one for each node that they read from.
 pub(super) const FETCH_SESSIONS_PER_CONNECTION_MAX: usize = 4;
 
-/// Bytes of the id that a member of a share group gives itself: clients take a UUID.
-pub(super) const MEMBER_ID_BYTES_MAX: usize = 256;
-
 /// Share sessions of one connection: clients have one for each member and node.
 pub(super) const SHARE_SESSIONS_PER_CONNECTION_MAX: usize = 8;
 

@@ -12,12 +12,11 @@ use uuid::Uuid;
 
 use super::error::streams_error_code;
 use super::group_admin::NOT_ALLOWED;
-use super::limits::MEMBER_ID_BYTES_MAX;
 use super::reply::{Call, Ending, Reply};
 use super::share_sessions::{Asked, FINAL_EPOCH, INITIAL_EPOCH, Opened, Refusal};
 use super::share_wire;
 use crate::group_config::ShareTerms;
-use crate::groups::GROUP_ID_BYTES_MAX;
+use crate::groups::{GROUP_ID_BYTES_MAX, MEMBER_ID_BYTES_MAX};
 use crate::share::{AcknowledgeError, Acknowledgement, Fate};
 use crate::store::{CHANGE_ROOM_BYTES, DurableWait};
 use crate::{Partition, StreamsError};
@@ -34,7 +33,7 @@ pub(super) fn acknowledge(call: Call) -> Result<Reply, Ending> {
     Ok(Reply::HeldBack(Box::pin(async move {
         begun.acknowledge(&call).await;
         Reply::later(async move {
-            begun.settle().await;
+            settle(&mut begun.said).await;
             let (none, lock) = (Refused::NONE, begun.lock_ms());
             Ok(share_wire::acknowledged(&call, none, lock, &begun.said))
         })
@@ -209,19 +208,19 @@ impl Begun {
     pub(super) fn lock_ms(&self) -> i32 {
         i32::try_from(self.terms.lock.as_millis()).unwrap_or(i32::MAX)
     }
+}
 
-    /// Waits until what was acknowledged is on the disk.
-    pub(super) async fn settle(&mut self) {
-        for of in &mut self.said {
-            let outcome = std::mem::replace(&mut of.outcome, Err(0));
-            of.code = match outcome {
-                Ok(wait) => wait
-                    .await
-                    .err()
-                    .map_or(0, |error| streams_error_code(&error)),
-                Err(code) => code,
-            };
-        }
+/// Waits until what was acknowledged is on the disk.
+pub(super) async fn settle(said: &mut [OfPartition]) {
+    for of in said {
+        let outcome = std::mem::replace(&mut of.outcome, Err(0));
+        of.code = match outcome {
+            Ok(wait) => wait
+                .await
+                .err()
+                .map_or(0, |error| streams_error_code(&error)),
+            Err(code) => code,
+        };
     }
 }
 

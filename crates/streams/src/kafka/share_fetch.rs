@@ -11,7 +11,7 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use base::UnixMillis;
+use base::{TenantId, UnixMillis};
 use bytes::Bytes;
 use tokio::time::Instant;
 use uuid::Uuid;
@@ -19,10 +19,11 @@ use uuid::Uuid;
 use super::error::streams_error_code;
 use super::limits::{FETCH_BATCHES_MAX, FETCH_BYTES_MAX, FETCH_WAIT_MAX};
 use super::reply::{Answer, Call, Ending, Reply};
-use super::share_acknowledge::{Begun, find};
+use super::share_acknowledge::{Begun, find, settle};
+use super::share_sessions::Opened;
 use super::share_wire;
 use crate::partition::Watch;
-use crate::share::{Acquired, ShareWatch, joined};
+use crate::share::{Acquired, Fate, ShareWatch, joined};
 use crate::store::{ShareRoom, Taken};
 use crate::tenants::only as only_of;
 use crate::{BatchRecords, Partition, Signal, StreamsError};
@@ -37,7 +38,6 @@ pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
     let max_bytes = usize::try_from(request.max_bytes).unwrap_or(0);
     let wait = Duration::from_millis(u64::try_from(request.max_wait_ms).unwrap_or(0));
     let fetching = Fetching {
-        begun,
         records_max: i64::from(request.max_records),
         whole_batches: !more.is_exact,
         max_bytes: max_bytes.min(FETCH_BYTES_MAX).min(call.fetch_bytes_max()),
@@ -46,7 +46,11 @@ pub(super) fn fetch(call: Call) -> Result<Reply, Ending> {
             true => Instant::now(),
             false => Instant::now() + wait.min(FETCH_WAIT_MAX),
         },
-        takes: !more.is_renewal && request.max_records > 0 && max_bytes > 0,
+        targets: match more.is_renewal || request.max_records <= 0 || max_bytes == 0 {
+            true => Vec::new(),
+            false => targets(&call, &begun.opened),
+        },
+        begun,
         call,
     };
     Ok(Reply::HeldBack(Box::pin(async move {
@@ -63,8 +67,8 @@ struct Fetching {
     whole_batches: bool,
     max_bytes: usize,
     until: Instant,
-    /// Whether it acquires anything.
-    takes: bool,
+    /// What it acquires records of, if it does.
+    targets: Vec<Target>,
 }
 
 /// A partition to acquire records of.
@@ -90,15 +94,16 @@ impl Fetching {
     }
 
     async fn answer(mut self) -> Answer {
+        let mut said = std::mem::take(&mut self.begun.said);
         let reads = self.take().await;
-        self.begun.settle().await;
-        let lock = self.begun.lock_ms();
-        share_wire::encode(&self.call, lock, &self.begun.said, &reads)
+        settle(&mut said).await;
+        share_wire::encode(&self.call, self.begun.lock_ms(), &said, &reads)
     }
 
     /// Acquires something, as soon as there is something.
-    async fn take(&self) -> Vec<(Target, Read)> {
-        if !self.takes || self.begun.is_last {
+    async fn take(&self) -> Vec<(&Target, Read)> {
+        // The last request of a session has none.
+        if self.targets.is_empty() {
             return Vec::new();
         }
         let mut reads = self.try_take();
@@ -109,15 +114,11 @@ impl Fetching {
         shared.telemetry().fetch_waits.increment(1);
         let waiting = shared.telemetry().fetches_waiting.hold();
         let signal = Arc::new(Signal::new());
-        let mut watches = None;
+        let Ok(_watches) = self.watch(&signal) else {
+            // A partition is gone or has too many waiters: the answer tells.
+            return self.try_take();
+        };
         loop {
-            if watches.is_none() {
-                match self.watch(&signal) {
-                    Ok(made) => watches = Some(made),
-                    // A partition is gone or has too many waiters: the answer tells.
-                    Err(_) => return self.try_take(),
-                }
-            }
             signal.clear();
             reads = self.try_take();
             if !reads.is_empty() {
@@ -146,7 +147,7 @@ impl Fetching {
         let streams = self.call.context.streams();
         let mut watches = Vec::new();
         for partition in self.partitions() {
-            let shared = streams.share_partition(&self.begun.group, &partition, &self.begun.terms);
+            let shared = streams.share_partition(&self.begun.group, partition, &self.begun.terms);
             let shared = shared.ok().flatten().map(|shared| shared.watch(signal));
             watches.push((partition.watch(signal)?, shared));
         }
@@ -157,7 +158,7 @@ impl Fetching {
     fn next_look(&self) -> Instant {
         let streams = self.call.context.streams();
         let deadlines = self.partitions().filter_map(|partition| {
-            let shared = streams.share_partition(&self.begun.group, &partition, &self.begun.terms);
+            let shared = streams.share_partition(&self.begun.group, partition, &self.begun.terms);
             streams.share_deadline(&*shared.ok()??)
         });
         let next = deadlines.min();
@@ -167,13 +168,13 @@ impl Fetching {
         Instant::now() + wait.max(Duration::from_millis(1))
     }
 
-    fn partitions(&self) -> impl Iterator<Item = Arc<Partition>> + '_ {
-        let all = self.begun.opened.partitions.iter();
-        all.filter_map(|(topic, index)| find(&self.call, *topic, *index).ok())
+    fn partitions(&self) -> impl Iterator<Item = &Arc<Partition>> {
+        let found = self.targets.iter();
+        found.filter_map(|target| target.found.as_ref().ok())
     }
 
     /// Acquires what is there. What has neither records nor errors is left out.
-    fn try_take(&self) -> Vec<(Target, Read)> {
+    fn try_take(&self) -> Vec<(&Target, Read)> {
         let mut left = ShareRoom {
             records: self.records_max,
             bytes: self.max_bytes,
@@ -182,15 +183,10 @@ impl Fetching {
             whole_batches: self.whole_batches,
         };
         let mut reads = Vec::new();
-        for (topic, index) in &self.begun.opened.partitions {
+        for target in &self.targets {
             if left.records <= 0 || left.batches == 0 || left.bytes == 0 && !left.at_least_one {
                 break;
             }
-            let target = Target {
-                topic: *topic,
-                index: *index,
-                found: find(&self.call, *topic, *index),
-            };
             let read = match &target.found {
                 Err(code) => Read {
                     code: *code,
@@ -234,20 +230,33 @@ impl Fetching {
         let mut taken = take()?;
         let mut shown = None;
         if let Some(only) = self.call.only_of(partition.topic()) {
+            let decide = |records: &[(i64, i64)], fate| {
+                let who = (&*opened.member, terms);
+                streams.share_decide(&shared, who, records, fate);
+            };
             // What it is not to see, it is not to have: on to what it may.
             for _ in 0..SIFTED_MAX {
                 if taken.acquired.is_empty() {
                     break;
                 }
-                let stored = taken.batches.iter().map(|batch| partition.fetch(*batch));
-                let own = only_of(&only, stored.collect::<Result<Vec<Bytes>, _>>()?)?;
-                let others = without(&mut taken.acquired, &own)?;
-                streams.share_pass(&shared, &opened.member, &others);
-                if !taken.acquired.is_empty() {
+                let sifted = sifted(partition, &only, &taken);
+                let (own, acquired, others) = sifted.inspect_err(|_| {
+                    let runs = taken.acquired.iter().map(|run| (run.first, run.last));
+                    decide(&runs.collect::<Vec<_>>(), Fate::Release);
+                })?;
+                decide(&others, Fate::Gap);
+                if !acquired.is_empty() {
+                    taken.acquired = acquired;
                     shown = Some(own);
                     break;
                 }
                 taken = take()?;
+            }
+            if shown.is_none() {
+                // So many in a row were others' that the next look goes on.
+                let runs = taken.acquired.drain(..).map(|run| (run.first, run.last));
+                decide(&runs.collect::<Vec<_>>(), Fate::Release);
+                taken = Taken::default();
             }
         }
         let read = Read {
@@ -276,38 +285,49 @@ impl Read {
     }
 }
 
-/// Takes out of what was acquired the records that are not among these batches; answers those, first
-/// and last offset.
-fn without(
-    acquired: &mut Vec<Acquired>,
-    batches: &[Bytes],
-) -> Result<Vec<(i64, i64)>, StreamsError> {
+/// Finds what is wanted, once a request, as fetches do.
+fn targets(call: &Call, opened: &Opened) -> Vec<Target> {
+    let wanted = opened.partitions.iter();
+    let targets = wanted.map(|(topic, index)| Target {
+        topic: *topic,
+        index: *index,
+        found: find(call, *topic, *index),
+    });
+    targets.collect()
+}
+
+/// Batches with a tenant's own records alone, what of them was acquired, and what else was: first and
+/// last offset.
+type Sifted = (Vec<Bytes>, Vec<Acquired>, Vec<(i64, i64)>);
+
+fn sifted(partition: &Partition, only: &TenantId, taken: &Taken) -> Result<Sifted, StreamsError> {
+    let stored = taken.batches.iter().map(|batch| partition.fetch(*batch));
+    let shown = only_of(only, stored.collect::<Result<Vec<Bytes>, _>>()?)?;
     let mut own = BTreeSet::new();
-    for batch in batches {
+    for batch in &shown {
         for record in BatchRecords::of(batch)? {
             own.insert(record?.offset);
         }
     }
-    let (mut kept, mut others) = (Vec::new(), Vec::new());
-    for run in acquired.drain(..) {
+    let (mut acquired, mut others) = (Vec::new(), Vec::new());
+    for run in &taken.acquired {
         let mut from = run.first;
         for offset in own.range(run.first..=run.last) {
             if from < *offset {
                 others.push((from, offset - 1));
             }
             from = offset + 1;
-            kept.push(Acquired {
+            acquired.push(Acquired {
                 first: *offset,
                 last: *offset,
-                ..run
+                ..*run
             });
         }
         if from <= run.last {
             others.push((from, run.last));
         }
     }
-    *acquired = joined(kept);
-    Ok(others)
+    Ok((shown, joined(acquired), others))
 }
 
 /// How often one look at a partition reads on when all that it found is other tenants'.

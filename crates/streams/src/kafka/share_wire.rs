@@ -113,7 +113,7 @@ pub(super) fn encode(
     call: &Call,
     lock_ms: i32,
     said: &[OfPartition],
-    reads: &[(Target, Read)],
+    reads: &[(&Target, Read)],
 ) -> Answer {
     let mut parts: BTreeMap<(Uuid, i32), Part<'_>> = BTreeMap::new();
     for of in said {

@@ -90,35 +90,43 @@ impl Streams {
         in_flight.expire(now, terms.deliveries_max);
         in_flight.begin_at(partition.log_start_offset());
         let mut taken = Taken::default();
-        let mut left = room.records;
+        let (mut left, mut bytes) = (room.records, room.bytes);
+        // What is available may lie far apart.
         for _ in 0..LOOKS_MAX {
-            let Some(from) = in_flight.next(terms.in_flight_max).filter(|_| left > 0) else {
+            let is_first = taken.batches.is_empty();
+            let has_room = left > 0 && (bytes > 0 || is_first);
+            let Some(from) = in_flight.next(terms.in_flight_max).filter(|_| has_room) else {
                 break;
             };
-            let found = partition.find(
+            // No batch has less than a record. All is read before anything is acquired.
+            let batches = room
+                .batches
+                .min(usize::try_from(left).unwrap_or(usize::MAX));
+            let found = partition.find_headed(
                 terms.isolation,
                 from,
-                room.bytes,
-                room.batches,
-                room.at_least_one,
+                bytes,
+                batches,
+                room.at_least_one && is_first,
             );
             let found = match found {
                 Ok(found) => found,
-                // What was not durable was lost with the machine: what comes takes its offsets.
+                // The partition's end was lost with a damaged journal: what comes takes its offsets.
                 Err(StreamsError::OffsetOutOfRange { .. }) if from > partition.high_watermark() => {
                     *in_flight = InFlight::new(partition.high_watermark());
                     break;
                 }
+                // What was acquired is to be answered; the next fetch tells.
+                Err(_) if !is_first => break,
                 Err(error) => return Err(error),
             };
             let mut at = from;
-            for batch in &found {
-                let header = partition.header_of(batch)?;
+            for (batch, header) in &found {
                 let (first, last) = (batch.base_offset, header.last_offset());
                 in_flight.pass(at, first - 1);
                 at = last + 1;
                 let is_for_nobody = header.is_control()
-                    || terms.isolation == Isolation::Committed && partition.is_aborted(&header);
+                    || terms.isolation == Isolation::Committed && partition.is_aborted(header);
                 if is_for_nobody {
                     in_flight.pass(first, last);
                     continue;
@@ -132,6 +140,7 @@ impl Streams {
                 let acquired = in_flight.acquire(first, last, &claim);
                 if !acquired.is_empty() {
                     taken.batches.push(*batch);
+                    bytes = bytes.saturating_sub(batch.bytes as usize);
                 }
                 for run in acquired {
                     left -= run.last - run.first + 1;
@@ -141,7 +150,7 @@ impl Streams {
                     break;
                 }
             }
-            if found.is_empty() || !taken.acquired.is_empty() {
+            if found.is_empty() {
                 break;
             }
         }
@@ -149,20 +158,26 @@ impl Streams {
         Ok(taken)
     }
 
-    /// Takes note that a member may not be shown these records, first and last offset, which it has
-    /// acquired: they are nobody's of its group.
-    pub(crate) fn share_pass(&self, shared: &SharePartition, member: &str, others: &[(i64, i64)]) {
+    /// Decides for a member what becomes of records, first and last offset, that it has just acquired and
+    /// is not told of; nothing of it is written.
+    pub(crate) fn share_decide(
+        &self,
+        shared: &SharePartition,
+        (member, terms): (&str, &ShareTerms),
+        records: &[(i64, i64)],
+        fate: Fate,
+    ) {
         let now = self.clock.now();
-        let gaps = others.iter().map(|(first, last)| Acknowledgement {
+        let said = records.iter().map(|(first, last)| Acknowledgement {
             first: *first,
             last: *last,
-            fates: vec![Fate::Gap],
+            fates: vec![fate],
         });
-        let gaps: Vec<Acknowledgement> = gaps.collect();
+        let said: Vec<Acknowledgement> = said.collect();
         let mut held = shared.hold();
         if let Some(in_flight) = held.in_flight() {
-            // They are the member's, unless the group has begun anew: then there is nothing to note.
-            let _ = in_flight.acknowledge(now, member, &gaps, now, u16::MAX);
+            // They are the member's, unless the group has begun anew: then there is nothing to decide.
+            let _ = in_flight.acknowledge(now, member, &said, now, terms.deliveries_max);
         }
     }
 
@@ -190,7 +205,10 @@ impl Streams {
         // What cannot be written has not been said.
         let mut after = in_flight.clone();
         after.acknowledge(now, member, said, now + terms.lock, terms.deliveries_max)?;
-        let wait = match after.standing() == in_flight.standing() {
+        // Who only asks for more time is promised nothing. All else is written, also what is so already: it
+        // may be so in memory alone.
+        let mut fates = said.iter().flat_map(|said| &said.fates);
+        let wait = match fates.all(|fate| *fate == Fate::Renew) {
             true => DurableWait::over(),
             false => self.append_durably(&shared.standing(&after))?,
         };
@@ -368,5 +386,5 @@ impl Streams {
     }
 }
 
-/// How often one call reads on when all that it found is for nobody.
+/// How often one call reads on, behind what others have or what is for nobody.
 const LOOKS_MAX: usize = 64;

@@ -241,6 +241,25 @@ async fn a_group_that_is_deleted_begins_anew_and_a_topic_takes_its_state_along()
 }
 
 #[tokio::test]
+async fn what_is_accepted_twice_is_on_the_disk_before_either_is_answered() {
+    let disk = SimDisk::new(5);
+    let streams = open(&disk);
+    let topic = create(&streams, "t", 1).await;
+    append(&topic.partitions()[0], "one").await;
+    let group = Group::join(&streams).await;
+    assert_eq!(offsets(&group.acquire("a", 10).unwrap()), [0]);
+    let said = [Acknowledgement {
+        first: 0,
+        last: 0,
+        fates: vec![Fate::Accept],
+    }];
+    let acknowledge = || streams.share_acknowledge("g", &group.partition, "a", &said);
+    disk.crash_after(0);
+    let (first, second) = (acknowledge().unwrap(), acknowledge().unwrap());
+    assert!(first.await.is_err() && second.await.is_err());
+}
+
+#[tokio::test]
 async fn committed_readers_are_given_nothing_of_aborted_transactions() {
     let streams = open(&SimDisk::new(4));
     let topic = create(&streams, "t", 1).await;
