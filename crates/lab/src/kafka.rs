@@ -83,6 +83,27 @@ impl Kafka {
         consumed(&text).ok_or_else(|| unread("consumer", &text))
     }
 
+    /// Kafka's own share consumer: `records` of a topic, each acknowledged, in the share group `group`.
+    pub fn share(
+        &self,
+        load: &ToolLoad<'_>,
+        group: &str,
+        folder: &Path,
+    ) -> Result<ToolResult, LabError> {
+        let mut command = self.java(TOOL_OPTIONS);
+        command
+            .arg("org.apache.kafka.tools.ShareConsumerPerformance")
+            .args(["--bootstrap-server", load.address, "--topic", load.topic])
+            .args(["--group", group])
+            .args(["--num-records", &load.records.to_string()])
+            // Of all that it does, whatever its help says.
+            .args(["--timeout", &LOAD_MAX.as_millis().to_string()])
+            .arg("--hide-header");
+        let text =
+            Measured::start("kafka-share-consumer", &mut command, folder)?.finish(LOAD_MAX)?;
+        shared(&text).ok_or_else(|| unread("share consumer", &text))
+    }
+
     fn java(&self, options: &[&str]) -> Command {
         let mut classes = self.jars.clone().into_os_string();
         classes.push("/*");
@@ -137,6 +158,18 @@ fn consumed(text: &str) -> Option<ToolResult> {
     })
 }
 
+/// Reads the share consumer's line: begin, end, MB, MB/s, records/s, records, ms of fetching.
+fn shared(text: &str) -> Option<ToolResult> {
+    let line = text
+        .lines()
+        .rfind(|line| line.matches(", ").count() == SHARE_CONSUMER_COLUMNS - 1)?;
+    let columns: Vec<&str> = line.split(", ").collect();
+    Some(ToolResult {
+        records: columns[5].parse().ok()?,
+        seconds: columns[6].parse::<f64>().ok()? / 1e3,
+    })
+}
+
 fn unread(tool: &str, text: &str) -> LabError {
     LabError::Failed(format!(
         "Kafka's {tool} wrote what the lab cannot read:\n{text}"
@@ -152,6 +185,7 @@ const JARS: Jars = Jars {
 };
 const CLUSTER: &str = "bGFiLWxhYi1sYWItbGFiLQ";
 const CONSUMER_COLUMNS: usize = 10;
+const SHARE_CONSUMER_COLUMNS: usize = 7;
 
 /// What `kafka-server-start.sh` and `kafka-run-class.sh` give a broker.
 const BROKER_OPTIONS: &[&str] = &[
@@ -203,6 +237,11 @@ mod tests {
             100000, 20000.0000, 3000, 2000, 4.7684, 50000.0000\n";
         let result = consumed(text).unwrap();
         assert_eq!((result.records, result.seconds), (100_000, 2.0));
+        let text = "2026-01-01 00:00:00:000, 2026-01-01 00:00:05:000, 9.5367, 4.7684, 50000.0000, \
+            100000, 2000\n";
+        let result = shared(text).unwrap();
+        assert_eq!((result.records, result.seconds), (100_000, 2.0));
+        assert!(shared("nothing").is_none());
         assert!(produced("nothing").is_none() && consumed("nothing").is_none());
     }
 }

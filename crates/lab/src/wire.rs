@@ -4,10 +4,13 @@
 use base::UnixMillis;
 use bytes::{Buf, Bytes, BytesMut};
 use kafka_protocol::messages::create_topics_request::{CreatableTopic, CreatableTopicConfig};
+use kafka_protocol::messages::incremental_alter_configs_request::{
+    AlterConfigsResource, AlterableConfig,
+};
 use kafka_protocol::messages::produce_request::{PartitionProduceData, TopicProduceData};
 use kafka_protocol::messages::{
-    CreateTopicsRequest, DeleteTopicsRequest, ProduceRequest, ProduceResponse, RequestHeader,
-    ResponseHeader, TopicName,
+    CreateTopicsRequest, DeleteTopicsRequest, IncrementalAlterConfigsRequest, ProduceRequest,
+    ProduceResponse, RequestHeader, ResponseHeader, TopicName,
 };
 use kafka_protocol::protocol::{Decodable, Encodable, HeaderVersion, Request, StrBytes};
 use kafka_protocol::records::{
@@ -151,6 +154,32 @@ impl Wire {
         }
     }
 
+    /// Sets one setting of a group.
+    pub async fn set_group_config(
+        &mut self,
+        group: &str,
+        name: &'static str,
+        value: &'static str,
+    ) -> Result<(), LabError> {
+        let config = AlterableConfig::default()
+            .with_name(StrBytes::from_static_str(name))
+            .with_value(Some(StrBytes::from_static_str(value)));
+        let resource = AlterConfigsResource::default()
+            .with_resource_type(GROUP_RESOURCE)
+            .with_resource_name(StrBytes::from_string(group.to_owned()))
+            .with_configs(vec![config]);
+        let request = IncrementalAlterConfigsRequest::default().with_resources(vec![resource]);
+        let answer = self.ask(&request, ALTER_CONFIGS_VERSION).await?;
+        match answer.responses.iter().find(|group| group.error_code != 0) {
+            None => Ok(()),
+            Some(refused) => Err(LabError::Failed(format!(
+                "{name} of group {group} was refused with error {}: {}",
+                refused.error_code,
+                refused.error_message.as_deref().unwrap_or_default()
+            ))),
+        }
+    }
+
     /// Sends one batch to the first partition of each topic, acknowledged by all.
     pub async fn send_batches(
         &mut self,
@@ -243,3 +272,6 @@ pub fn batch_of_one(now: UnixMillis, bytes: usize) -> Result<Bytes, LabError> {
 const CREATE_TOPICS_VERSION: i16 = 5;
 const DELETE_TOPICS_VERSION: i16 = 5;
 const PRODUCE_VERSION: i16 = 9;
+const ALTER_CONFIGS_VERSION: i16 = 1;
+/// Groups among what has settings.
+const GROUP_RESOURCE: i8 = 32;

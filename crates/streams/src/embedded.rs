@@ -21,7 +21,7 @@ use crate::event_store::{
     GroupInfo, GroupMember, HeldSetting, Isolation, Placed, ProduceBatch, TopicInfo, TopicSpec,
 };
 use crate::fenced::{EmbeddedWriter, FencedWriter};
-use crate::groups::{CONSUMER_PROTOCOL_TYPE, GroupDescription, GroupKind, SHARE_PROTOCOL_TYPE};
+use crate::groups::{CONSUMER_PROTOCOL_TYPE, GroupDescription, GroupKind};
 use crate::once::{ProduceOnce, StoredOnce};
 use crate::partition::{Ack, Append};
 use crate::store::Streams;
@@ -196,13 +196,11 @@ impl EventStore for Embedded {
         };
         let with_offsets = self.streams.groups_with_offsets();
         let mut sharing = self.streams.list_groups();
-        sharing.retain(|group| group.kind == GroupKind::Share);
+        sharing.retain(|group| matches!(group.kind, GroupKind::Share | GroupKind::Streams));
         let consumers = with_offsets
             .iter()
             .map(|group| empty(group, CONSUMER_PROTOCOL_TYPE));
-        let sharers = sharing
-            .iter()
-            .map(|of| empty(&of.group, SHARE_PROTOCOL_TYPE));
+        let sharers = sharing.iter().map(|of| empty(&of.group, &of.protocol_type));
         let mut groups: BTreeMap<String, GroupInfo> = consumers
             .chain(sharers)
             .map(|info| (info.group.clone(), info))

@@ -1,10 +1,9 @@
 //! Settings of single groups, under Kafka's names: one ordered table of all there are.
 //!
 //! A group keeps only what was set for it; for the rest, the node's settings hold. They concern members
-//! of the newer protocol (KIP-848), as those of the classic one bring their own time-outs, and share
-//! groups (KIP-932). What was set stays when the group goes, as in Kafka. What would only tell Kafka by
-//! which thread it is to share partitions is taken and has no effect. There are no streams groups, and
-//! so no settings of them: they are refused, since nobody would follow them.
+//! of the newer protocol (KIP-848), as those of the classic one bring their own time-outs, Kafka Streams
+//! applications (KIP-1071) and share groups (KIP-932). What was set stays when the group goes, as in
+//! Kafka. What would only tell Kafka by which thread it is to share partitions is taken and has no effect.
 //!
 //! What may be set is bounded, for times of consumer groups by the node, and the node's own values may
 //! always be. Where it has come to other bounds since, the nearest value holds that lies within them.
@@ -243,15 +242,10 @@ impl GroupConfig {
                 });
             }
         }
-        let held = self.put_into(node);
-        let (longer, shorter) = if !self.is_sane_for_consumers(&held) {
-            (SESSION_TIMEOUT, HEARTBEAT_INTERVAL)
-        } else if !self.is_sane_for_sharers(&held) {
-            (SHARE_SESSION_TIMEOUT, SHARE_HEARTBEAT_INTERVAL)
-        } else {
-            return Ok(());
-        };
-        Err(ConfigError::Order { longer, shorter })
+        match self.disorder(&self.put_into(node)) {
+            None => Ok(()),
+            Some((longer, shorter)) => Err(ConfigError::Order { longer, shorter }),
+        }
     }
 
     /// What holds for the records that the group reads, if it is a share group.
@@ -286,9 +280,9 @@ impl GroupConfig {
             }
         }
         // What contradicts what the node has come to since would put members out for ever.
-        match self.is_sane_for_consumers(&held) && self.is_sane_for_sharers(&held) {
-            true => held,
-            false => node.clone(),
+        match self.disorder(&held) {
+            None => held,
+            Some(_) => node.clone(),
         }
     }
 
@@ -344,13 +338,28 @@ impl GroupConfig {
         with
     }
 
-    /// Whether members that keep to it are not put out.
-    fn is_sane_for_consumers(&self, held: &GroupsConfig) -> bool {
-        self.is_empty() || held.consumer_session_timeout > held.consumer_heartbeat_interval
-    }
-
-    fn is_sane_for_sharers(&self, held: &GroupsConfig) -> bool {
-        self.is_empty() || held.share_session_timeout > held.share_heartbeat_interval
+    /// Two settings by which members that keep to them would be put out: the first must be longer
+    /// than the second, and is not.
+    fn disorder(&self, held: &GroupsConfig) -> Option<(&'static str, &'static str)> {
+        let pairs = [
+            (
+                (SESSION_TIMEOUT, held.consumer_session_timeout),
+                (HEARTBEAT_INTERVAL, held.consumer_heartbeat_interval),
+            ),
+            (
+                (SHARE_SESSION_TIMEOUT, held.share_session_timeout),
+                (SHARE_HEARTBEAT_INTERVAL, held.share_heartbeat_interval),
+            ),
+            (
+                (STREAMS_SESSION_TIMEOUT, held.streams_session_timeout),
+                (STREAMS_HEARTBEAT_INTERVAL, held.streams_heartbeat_interval),
+            ),
+        ];
+        let found = pairs
+            .into_iter()
+            .find(|(longer, shorter)| longer.1 <= shorter.1);
+        let found = found.filter(|_| !self.is_empty());
+        found.map(|(longer, shorter)| (longer.0, shorter.0))
     }
 }
 
@@ -492,6 +501,48 @@ pub(crate) const GROUP_SETTINGS: &[GroupSetting] = &[
             bounds: |_| [seconds(45), seconds(60)],
         },
     },
+    GroupSetting {
+        name: "streams.assignor.offload.enable",
+        node_name: Some("group.streams.assignor.offload.enable"),
+        doc: "No effect: tasks are shared by whoever asks for them.",
+        holds: Holds::Nothing,
+    },
+    GroupSetting {
+        name: STREAMS_HEARTBEAT_INTERVAL,
+        node_name: Some("group.streams.heartbeat.interval.ms"),
+        doc: "How often members of a Kafka Streams application are told to call, in ms.",
+        holds: Holds::Time {
+            place: |config| &mut config.streams_heartbeat_interval,
+            bounds: |_| [seconds(5), seconds(15)],
+        },
+    },
+    GroupSetting {
+        name: "streams.initial.rebalance.delay.ms",
+        node_name: Some("group.streams.initial.rebalance.delay.ms"),
+        doc: "How long the first tasks of an application wait for more members, in ms.",
+        holds: Holds::Time {
+            place: |config| &mut config.streams_initial_rebalance_delay,
+            bounds: |_| [seconds(0), seconds(60)],
+        },
+    },
+    GroupSetting {
+        name: "streams.num.standby.replicas",
+        node_name: Some("group.streams.num.standby.replicas"),
+        doc: "How many processes follow the states of each task beside the one that does it.",
+        holds: Holds::Count {
+            place: |config| &mut config.streams_standby_replicas,
+            bounds: [0, 2],
+        },
+    },
+    GroupSetting {
+        name: STREAMS_SESSION_TIMEOUT,
+        node_name: Some("group.streams.session.timeout.ms"),
+        doc: "The silence after which a member of a Kafka Streams application counts as gone, in ms.",
+        holds: Holds::Time {
+            place: |config| &mut config.streams_session_timeout,
+            bounds: |_| [seconds(45), seconds(60)],
+        },
+    },
 ];
 
 const ASSIGNMENT_INTERVAL: &str = "consumer.assignment.interval.ms";
@@ -504,6 +555,8 @@ const SHARE_HEARTBEAT_INTERVAL: &str = "share.heartbeat.interval.ms";
 const SHARE_ISOLATION: &str = "share.isolation.level";
 const SHARE_RENEWAL: &str = "share.renew.acknowledge.enable";
 const SHARE_SESSION_TIMEOUT: &str = "share.session.timeout.ms";
+const STREAMS_HEARTBEAT_INTERVAL: &str = "streams.heartbeat.interval.ms";
+const STREAMS_SESSION_TIMEOUT: &str = "streams.session.timeout.ms";
 
 /// What a time to go back by stands behind.
 const BY_DURATION: &str = "by_duration:";
@@ -553,8 +606,8 @@ mod tests {
             let refused = check(&[(name, value)], &node).unwrap_err();
             assert!(refused.starts_with(name), "{refused}");
         }
-        let unknown = check(&[("streams.session.timeout.ms", "45000")], &node);
-        let told = "groups have no setting 'streams.session.timeout.ms'";
+        let unknown = check(&[("streams.num.warmup.replicas", "2")], &node);
+        let told = "groups have no setting 'streams.num.warmup.replicas'";
         assert_eq!(unknown, Err(told.to_owned()));
         // Its own values may be set, whatever its bounds.
         let brisk = GroupsConfig {

@@ -51,6 +51,9 @@ impl Streams {
                 GroupKind::Classic => classic_members(live),
                 GroupKind::Consumer => self.members_of(self.groups().describe_consumer(group)),
                 GroupKind::Share => self.members_of(self.groups().describe_share(group)),
+                GroupKind::Streams => {
+                    self.members_of(self.groups().describe_streams_members(group))
+                }
             };
         }
         Some(detail)

@@ -140,6 +140,7 @@ impl<'a> Payload<'a> {
                 [0] => GroupKind::Classic,
                 [1] => GroupKind::Consumer,
                 [2] => GroupKind::Share,
+                [3] => GroupKind::Streams,
                 _ => return Err(DAMAGED),
             },
             protocol_type: self.text()?,

@@ -117,6 +117,7 @@ pub(super) fn group_kind_code(kind: GroupKind) -> u8 {
         GroupKind::Classic => 0,
         GroupKind::Consumer => 1,
         GroupKind::Share => 2,
+        GroupKind::Streams => 3,
     }
 }
 

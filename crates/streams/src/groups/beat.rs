@@ -5,8 +5,7 @@ use std::time::Duration;
 
 use uuid::Uuid;
 
-use super::consumer_group::Partitions;
-use super::{GroupKind, GroupState, Sight};
+use super::{GroupKind, GroupState, Partitions, Sight};
 use crate::group_config::GroupConfig;
 
 /// A heartbeat: joins, keeps the session, tells what changed, or leaves. What is absent has not

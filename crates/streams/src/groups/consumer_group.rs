@@ -18,7 +18,6 @@ mod assign;
 mod classic;
 mod kept;
 mod migrants;
-mod partitions;
 mod reconcile;
 mod subscription;
 #[cfg(test)]
@@ -33,13 +32,12 @@ use uuid::Uuid;
 
 pub(crate) use assign::ASSIGNORS;
 use classic::Classic;
-pub use partitions::Partitions;
 use subscription::Subscription;
 pub(super) use subscription::names_bytes;
 
 use super::{
     Beat, BeatAnswer, Catalog, ConsumerGroupDescription, ConsumerMemberDescription, GroupError,
-    GroupState, GroupsConfig, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, MEMBER_BYTES, MemberRef,
+    GroupState, GroupsConfig, LEAVE_EPOCH, LEAVE_STATIC_EPOCH, MEMBER_BYTES, MemberRef, Partitions,
 };
 
 /// The state of one group.

@@ -24,11 +24,12 @@ use super::consumer_group::ConsumerGroup;
 use super::entry::{Entry, Members};
 use super::group::{Answer, Group, Token};
 use super::share_group::ShareGroup;
+use super::streams_group::StreamsGroup;
 use super::{
     Beat, BeatAnswer, CONSUMER_PROTOCOL_TYPE, Catalog, ConsumerGroupDescription,
     GROUP_ID_BYTES_MAX, GROUPS_BYTES_MAX, GroupDescription, GroupError, GroupKind, GroupStanding,
     GroupsConfig, JoinRequest, Joined, Leaving, Ledger, MEMBER_ID_BYTES_MAX, MemberRef,
-    SyncRequest, Synced,
+    StreamsAnswer, StreamsBeat, StreamsGroupDescription, SyncRequest, Synced,
 };
 
 /// The one coordinator of the process. Joins and syncs must be called within a tokio runtime,
@@ -181,7 +182,7 @@ impl Coordinator {
         beat: Beat,
         catalog: &dyn Catalog,
     ) -> Result<BeatAnswer, GroupError> {
-        check_names(&beat)?;
+        check_names(&beat.group, names_of(&beat))?;
         let now = self.clock.now();
         let mut groups = self.groups.lock();
         let name: Arc<str> = Arc::from(beat.group.as_str());
@@ -209,7 +210,7 @@ impl Coordinator {
         beat: Beat,
         catalog: &dyn Catalog,
     ) -> Result<BeatAnswer, GroupError> {
-        check_names(&beat)?;
+        check_names(&beat.group, names_of(&beat))?;
         let now = self.clock.now();
         let mut groups = self.groups.lock();
         let name: Arc<str> = Arc::from(beat.group.as_str());
@@ -230,6 +231,46 @@ impl Coordinator {
         let has_room = beat.topics.is_none() || groups.has_room(0);
         let answer = match groups.by_name.get_mut(&name) {
             Some(entry) if has_room => entry.share_beat(now, beat, catalog),
+            Some(_) => Err(GroupError::TooManyGroups),
+            None => Err(GroupError::NotFound),
+        };
+        self.settle(&mut groups, &name, Vec::new());
+        answer
+    }
+
+    /// Takes a heartbeat of a member of a Kafka Streams application: joins, keeps the session, or leaves.
+    pub fn streams_heartbeat(
+        self: &Arc<Self>,
+        beat: StreamsBeat,
+        catalog: &dyn Catalog,
+    ) -> Result<StreamsAnswer, GroupError> {
+        let names = [
+            Some(&beat.member_id),
+            beat.rack_id.as_ref(),
+            beat.process_id.as_ref(),
+        ];
+        check_names(&beat.group, names)?;
+        let now = self.clock.now();
+        let mut groups = self.groups.lock();
+        let name: Arc<str> = Arc::from(beat.group.as_str());
+        if !groups.by_name.contains_key(&name) {
+            let epoch = match self.ledger.standing(&name) {
+                // An application may change its protocol while it does not run.
+                Some(standing) if is_of_consumers(&standing) => standing.epoch,
+                Some(standing) if standing.kind == GroupKind::Streams => standing.epoch,
+                Some(_) => return Err(GroupError::NotFound),
+                None => 0,
+            };
+            if beat.epoch != 0 {
+                return Err(GroupError::UnknownMember);
+            }
+            self.begin_group(&mut groups, &name, |config| {
+                Members::Streams(StreamsGroup::new(config, epoch))
+            })?;
+        }
+        let has_room = beat.topology.is_none() || groups.has_room(0);
+        let answer = match groups.by_name.get_mut(&name) {
+            Some(entry) if has_room => entry.streams_beat(now, beat, catalog),
             Some(_) => Err(GroupError::TooManyGroups),
             None => Err(GroupError::NotFound),
         };
@@ -304,6 +345,7 @@ impl Coordinator {
         match groups.by_name.get_mut(member.group).map(|e| &mut e.members) {
             Some(Members::Classic(group)) => group.check_commit(now, member),
             Some(Members::Consumer(group)) => group.check_commit(now, member),
+            Some(Members::Streams(group)) => group.check_commit(member),
             Some(Members::Share(_)) => Err(GroupError::NotFound),
             None if self.kind_of_standing(member.group) == Some(GroupKind::Share) => {
                 Err(GroupError::NotFound)
@@ -325,6 +367,7 @@ impl Coordinator {
         let groups = self.groups.lock();
         match groups.by_name.get(member.group).map(|e| &e.members) {
             Some(Members::Consumer(group)) => group.check_late_commit(member, partitions),
+            Some(Members::Streams(group)) => group.check_late_commit(member, partitions),
             _ => Err(GroupError::UnknownMember),
         }
     }
@@ -336,6 +379,7 @@ impl Coordinator {
         match groups.by_name.get(member.group).map(|e| &e.members) {
             _ if member.member_id.is_empty() && member.generation < 0 => Ok(()),
             Some(Members::Consumer(group)) => group.check_fetch(member),
+            Some(Members::Streams(group)) => group.check_commit(member),
             _ => Ok(()),
         }
     }
@@ -355,6 +399,20 @@ impl Coordinator {
     /// The share group with its epochs and shares, when it has members.
     pub fn describe_share(&self, group: &str) -> Option<ConsumerGroupDescription> {
         self.described(group, GroupKind::Share)
+    }
+
+    /// The application's group with its topology, epochs and shares, when it has members.
+    pub fn describe_streams(&self, group: &str) -> Option<StreamsGroupDescription> {
+        let groups = self.groups.lock();
+        match groups.by_name.get(group).map(|entry| &entry.members) {
+            Some(Members::Streams(group)) => Some(group.describe()),
+            _ => None,
+        }
+    }
+
+    /// The same as if its members were consumers, with the partitions that their tasks read.
+    pub fn describe_streams_members(&self, group: &str) -> Option<ConsumerGroupDescription> {
+        self.described(group, GroupKind::Streams)
     }
 
     fn described(&self, group: &str, kind: GroupKind) -> Option<ConsumerGroupDescription> {
@@ -399,6 +457,7 @@ impl Coordinator {
         match groups.by_name.get(group).map(|e| &e.members) {
             Some(Members::Classic(group)) => group.reads(topic),
             Some(Members::Consumer(group)) => group.reads(topic),
+            Some(Members::Streams(group)) => group.reads(topic),
             Some(Members::Share(_)) | None => false,
         }
     }
@@ -584,17 +643,25 @@ fn check_group_id(group: &str) -> Result<(), GroupError> {
     Ok(())
 }
 
+/// Whether consumers of the classic protocol were the group's last members.
+fn is_of_consumers(standing: &GroupStanding) -> bool {
+    standing.kind == GroupKind::Classic && standing.protocol_type == CONSUMER_PROTOCOL_TYPE
+}
+
+/// The names of a heartbeat of the newer protocol.
+fn names_of(beat: &Beat) -> [Option<&String>; 3] {
+    let member = Some(&beat.member_id);
+    [member, beat.instance_id.as_ref(), beat.rack_id.as_ref()]
+}
+
 /// A heartbeat's names, which are kept for each member.
-fn check_names(beat: &Beat) -> Result<(), GroupError> {
-    check_group_id(&beat.group).map_err(|_| GroupError::InvalidRequest)?;
-    let mut names = [
-        Some(&beat.member_id),
-        beat.instance_id.as_ref(),
-        beat.rack_id.as_ref(),
-    ]
-    .into_iter()
-    .flatten();
-    match names.all(|name| name.len() <= MEMBER_ID_BYTES_MAX) {
+fn check_names(group: &str, names: [Option<&String>; 3]) -> Result<(), GroupError> {
+    check_group_id(group).map_err(|_| GroupError::InvalidRequest)?;
+    match names
+        .into_iter()
+        .flatten()
+        .all(|name| name.len() <= MEMBER_ID_BYTES_MAX)
+    {
         true => Ok(()),
         false => Err(GroupError::InvalidRequest),
     }

@@ -8,10 +8,12 @@ use super::consumer_group::ConsumerGroup;
 use super::group::{Answer, Group, Token};
 use super::roll::{Mark, Roll, Stillness};
 use super::share_group::ShareGroup;
+use super::streams_group::StreamsGroup;
 use super::{
     Beat, BeatAnswer, CONSUMER_PROTOCOL_TYPE, Catalog, ConsumerGroupDescription, GroupDescription,
     GroupError, GroupKind, GroupStanding, GroupsConfig, JoinRequest, Leaving, MemberDescription,
-    MemberRef, SHARE_PROTOCOL_TYPE, SyncRequest, migration,
+    MemberRef, SHARE_PROTOCOL_TYPE, STREAMS_PROTOCOL_TYPE, StreamsAnswer, StreamsBeat, SyncRequest,
+    migration,
 };
 use crate::error::StreamsError;
 
@@ -37,6 +39,7 @@ pub(super) enum Members {
     /// Some of the members may speak the classic protocol.
     Consumer(ConsumerGroup),
     Share(ShareGroup),
+    Streams(StreamsGroup),
 }
 
 impl Entry {
@@ -83,6 +86,7 @@ impl Entry {
             Members::Classic(_) => {}
             Members::Consumer(group) => group.follow(Arc::clone(config)),
             Members::Share(group) => group.follow(Arc::clone(config)),
+            Members::Streams(group) => group.follow(Arc::clone(config)),
         }
     }
 
@@ -100,7 +104,7 @@ impl Entry {
         let group = match &mut self.members {
             Members::Classic(group) => return group.join(now, request, fresh_id, token, out),
             Members::Consumer(group) => group,
-            Members::Share(_) => {
+            Members::Share(_) | Members::Streams(_) => {
                 let refused = Err(GroupError::InconsistentProtocol);
                 return out.push(Answer::Join(token, refused));
             }
@@ -135,7 +139,9 @@ impl Entry {
             Members::Consumer(group) => {
                 out.push(Answer::Sync(token, group.sync_classic(now, &request)));
             }
-            Members::Share(_) => out.push(Answer::Sync(token, Err(GroupError::UnknownMember))),
+            Members::Share(_) | Members::Streams(_) => {
+                out.push(Answer::Sync(token, Err(GroupError::UnknownMember)));
+            }
         }
     }
 
@@ -148,7 +154,7 @@ impl Entry {
         match &mut self.members {
             Members::Classic(group) => group.heartbeat(now, member),
             Members::Consumer(group) => group.heartbeat_classic(now, member),
-            Members::Share(_) => Err(GroupError::UnknownMember),
+            Members::Share(_) | Members::Streams(_) => Err(GroupError::UnknownMember),
         }
     }
 
@@ -162,7 +168,7 @@ impl Entry {
         match &mut self.members {
             Members::Classic(group) => group.leave(now, leaving, out),
             Members::Consumer(group) => group.leave_classic(leaving),
-            Members::Share(_) => Err(GroupError::UnknownMember),
+            Members::Share(_) | Members::Streams(_) => Err(GroupError::UnknownMember),
         }
     }
 
@@ -178,7 +184,7 @@ impl Entry {
         let group = match &mut self.members {
             Members::Classic(group) => group,
             Members::Consumer(group) => return group.beat(now, beat, catalog),
-            Members::Share(_) => return Err(GroupError::NotFound),
+            Members::Share(_) | Members::Streams(_) => return Err(GroupError::NotFound),
         };
         if beat.epoch != 0 {
             // It was a member before the process restarted, or before it was put out as the last
@@ -205,7 +211,21 @@ impl Entry {
         self.has_grown |= beat.topics.is_some();
         match &mut self.members {
             Members::Share(group) => group.beat(now, beat, catalog),
-            Members::Classic(_) | Members::Consumer(_) => Err(GroupError::NotFound),
+            _ => Err(GroupError::NotFound),
+        }
+    }
+
+    /// Takes a heartbeat of a member of a Kafka Streams application.
+    pub(super) fn streams_beat(
+        &mut self,
+        now: UnixMillis,
+        beat: StreamsBeat,
+        catalog: &dyn Catalog,
+    ) -> Result<StreamsAnswer, GroupError> {
+        self.has_grown = true;
+        match &mut self.members {
+            Members::Streams(group) => group.beat(now, beat, catalog),
+            _ => Err(GroupError::NotFound),
         }
     }
 
@@ -215,6 +235,7 @@ impl Entry {
             Members::Classic(group) => group.tick(now, out),
             Members::Consumer(group) => group.tick(now),
             Members::Share(group) => group.tick(now),
+            Members::Streams(group) => group.tick(now),
         }
     }
 
@@ -234,6 +255,7 @@ impl Entry {
             Members::Classic(group) => group.has_members(),
             Members::Consumer(group) => group.has_members(),
             Members::Share(group) => group.has_members(),
+            Members::Streams(group) => group.has_members(),
         }
     }
 
@@ -242,6 +264,7 @@ impl Entry {
             Members::Classic(group) => group.members_count(),
             Members::Consumer(group) => group.members_count(),
             Members::Share(group) => group.members_count(),
+            Members::Streams(group) => group.members_count(),
         }
     }
 
@@ -254,6 +277,7 @@ impl Entry {
                 Members::Classic(group) => group.bytes(),
                 Members::Consumer(group) => group.bytes(),
                 Members::Share(group) => group.bytes(),
+                Members::Streams(group) => group.bytes(),
             };
             self.counted_members = members;
             self.has_grown = false;
@@ -266,6 +290,7 @@ impl Entry {
             Members::Classic(group) => group.is_forgettable(),
             Members::Consumer(group) => !group.has_members(),
             Members::Share(group) => !group.has_members(),
+            Members::Streams(group) => !group.has_members(),
         }
     }
 
@@ -274,6 +299,7 @@ impl Entry {
             Members::Classic(group) => group.next_deadline(),
             Members::Consumer(group) => group.next_deadline(),
             Members::Share(group) => group.next_deadline(),
+            Members::Streams(group) => group.next_deadline(),
         }
     }
 
@@ -300,6 +326,12 @@ impl Entry {
             Members::Share(group) => GroupStanding {
                 kind: GroupKind::Share,
                 protocol_type: SHARE_PROTOCOL_TYPE.to_owned(),
+                epoch: group.epoch(),
+                has_members,
+            },
+            Members::Streams(group) => GroupStanding {
+                kind: GroupKind::Streams,
+                protocol_type: STREAMS_PROTOCOL_TYPE.to_owned(),
                 epoch: group.epoch(),
                 has_members,
             },
@@ -331,7 +363,7 @@ impl Entry {
                 let roll = match &self.members {
                     Members::Classic(group) => Roll::Classic(group.roll()),
                     Members::Consumer(group) => Roll::Consumer(group.roll()),
-                    Members::Share(_) => return None,
+                    Members::Share(_) | Members::Streams(_) => return None,
                 };
                 self.kept = kept;
                 Some(roll.encode())
@@ -348,9 +380,8 @@ impl Entry {
         match &self.members {
             Members::Classic(group) => group.stillness(),
             Members::Consumer(group) => group.stillness(),
-            // Its members hold nothing that they would lose: those who are told that they are unknown
-            // join again.
-            Members::Share(_) => Stillness::Bound,
+            // Those who are told that they are unknown join again.
+            Members::Share(_) | Members::Streams(_) => Stillness::Bound,
         }
     }
 
@@ -359,6 +390,7 @@ impl Entry {
             Members::Classic(_) => GroupKind::Classic,
             Members::Consumer(_) => GroupKind::Consumer,
             Members::Share(_) => GroupKind::Share,
+            Members::Streams(_) => GroupKind::Streams,
         }
     }
 
@@ -373,6 +405,12 @@ impl Entry {
             ),
             Members::Share(group) => (
                 SHARE_PROTOCOL_TYPE,
+                group.state(),
+                group.assignor(),
+                group.epoch(),
+            ),
+            Members::Streams(group) => (
+                STREAMS_PROTOCOL_TYPE,
                 group.state(),
                 group.assignor(),
                 group.epoch(),
@@ -405,6 +443,7 @@ impl Entry {
             Members::Classic(_) => None,
             Members::Consumer(group) => Some(group.describe()),
             Members::Share(group) => Some(group.describe()),
+            Members::Streams(group) => Some(group.describe_as_consumers()),
         }
     }
 }

@@ -1,10 +1,11 @@
 //! Consumer groups: who is a member, who leads, which generation holds, who reads what.
 //!
 //! [`Coordinator`] is the one coordinator of the process: Kafka connections and in-process
-//! consumers join the same groups through it. Deciding is done by three state machines without
+//! consumers join the same groups through it. Deciding is done by four state machines without
 //! clock, tasks or sockets: [`group::Group`] for the classic protocol, in which the members share
 //! the partitions, [`consumer_group::ConsumerGroup`] for the newer one (KIP-848), in which the
-//! coordinator does, and [`share_group::ShareGroup`] for share groups (KIP-932), in which partitions
+//! coordinator does, [`streams_group::StreamsGroup`] for Kafka Streams applications (KIP-1071), in
+//! which it shares tasks, and [`share_group::ShareGroup`] for share groups (KIP-932), in which partitions
 //! are nobody's own: what of them goes to whom is decided where records are fetched (`share`). The
 //! coordinator only looks groups up, answers those who wait and drives the timers. A consumer group may have members that still, or again, speak the classic protocol;
 //! [`migration`] says how a group changes from one kind to the other while it has members.
@@ -23,9 +24,11 @@ mod coordinator;
 mod entry;
 mod group;
 mod migration;
+mod parts;
 mod roll;
 mod share_group;
 mod sight;
+mod streams_group;
 #[cfg(test)]
 mod tests;
 
@@ -40,9 +43,14 @@ pub use beat::{
     LEAVE_EPOCH, LEAVE_STATIC_EPOCH, Ledger,
 };
 pub(crate) use consumer_group::ASSIGNORS;
-pub use consumer_group::Partitions;
 pub use coordinator::{Coordinator, Pending};
+pub use parts::{Partitions, Parts, Tasks};
 pub use sight::Sight;
+pub use streams_group::{
+    Endpoint, EndpointShare, GroupNotice, InternalTopic, NoticeKind, StreamsAnswer, StreamsBeat,
+    StreamsGroupDescription, StreamsMemberDescription, Subtopology, TaskOffset, TaskShare,
+    Topology,
+};
 
 /// How the coordinator treats its groups; every field has a default.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -84,6 +92,14 @@ pub struct GroupsConfig {
     pub share_deliveries_max: u32,
     /// How many records of one partition may be on their way to members of a share group.
     pub share_in_flight_max: u32,
+    /// How often members of Kafka Streams applications are told to send a heartbeat.
+    pub streams_heartbeat_interval: HumanDuration,
+    /// The silence after which such a member counts as gone.
+    pub streams_session_timeout: HumanDuration,
+    /// How many processes follow the states of each task beside the one that does it.
+    pub streams_standby_replicas: u32,
+    /// How long the first tasks of an application wait for more members after the first one.
+    pub streams_initial_rebalance_delay: HumanDuration,
     /// Most members, joined or about to join, of one group.
     pub members_max: usize,
     /// Most groups with members at one time.
@@ -226,6 +242,8 @@ pub enum GroupKind {
     Consumer,
     /// Several members read a partition, each record goes to one of them (KIP-932).
     Share,
+    /// Heartbeats only, the coordinator shares the tasks of a Kafka Streams application (KIP-1071).
+    Streams,
 }
 
 /// Where a group stands.
@@ -237,6 +255,8 @@ pub enum GroupState {
     PreparingRebalance,
     /// Waiting for the leader's assignment.
     CompletingRebalance,
+    /// Topics that the members need are not there, or not as they need them.
+    NotReady,
     /// The members' shares are to be made anew.
     Assigning,
     /// Members are giving back and taking up what their new shares ask.
@@ -345,6 +365,9 @@ pub enum GroupError {
     /// The topics' regular expression is none; the caller's fault.
     #[error("the regular expression is not valid: {0}")]
     InvalidRegex(String),
+    /// The application's topology contradicts itself, or what other members told; the caller's fault.
+    #[error("the topology is not valid: {0}")]
+    InvalidTopology(String),
     /// The group still has members and cannot be deleted.
     #[error("the group has members")]
     NotEmpty,
@@ -360,6 +383,7 @@ impl GroupKind {
             GroupKind::Classic => "Classic",
             GroupKind::Consumer => "Consumer",
             GroupKind::Share => "Share",
+            GroupKind::Streams => "Streams",
         }
     }
 }
@@ -371,6 +395,7 @@ impl GroupState {
             GroupState::Empty => "Empty",
             GroupState::PreparingRebalance => "PreparingRebalance",
             GroupState::CompletingRebalance => "CompletingRebalance",
+            GroupState::NotReady => "NotReady",
             GroupState::Assigning => "Assigning",
             GroupState::Reconciling => "Reconciling",
             GroupState::Stable => "Stable",
@@ -427,6 +452,13 @@ impl GroupsConfig {
         {
             problems.push("groups' bounds of shared records must be above zero".into());
         }
+        if self.streams_heartbeat_interval.0.is_zero()
+            || self.streams_session_timeout <= self.streams_heartbeat_interval
+        {
+            problems.push(
+                "groups.streams_session_timeout must be longer than the heartbeat interval".into(),
+            );
+        }
         if self.consumer_assignment_interval_max < self.consumer_assignment_interval_min {
             problems.push("groups.consumer_assignment_interval_min must not be above _max".into());
         }
@@ -460,6 +492,11 @@ impl Default for GroupsConfig {
             share_record_lock: ms(30_000),
             share_deliveries_max: 5,
             share_in_flight_max: 2_000,
+            streams_heartbeat_interval: ms(5_000),
+            streams_session_timeout: ms(45_000),
+            streams_standby_replicas: 0,
+            // As of consumers: long enough for the threads of one process.
+            streams_initial_rebalance_delay: ms(100),
             members_max: 1_000,
             groups_max: 10_000,
             group_bytes_max: 16 << 20,
@@ -473,6 +510,9 @@ pub const CONSUMER_PROTOCOL_TYPE: &str = "consumer";
 
 /// The protocol type of share groups.
 pub const SHARE_PROTOCOL_TYPE: &str = "share";
+
+/// The protocol type of Kafka Streams applications.
+pub const STREAMS_PROTOCOL_TYPE: &str = "streams";
 
 /// Longest group id in bytes: longer ones are no names, and they are kept per group and commit.
 pub const GROUP_ID_BYTES_MAX: usize = 1_024;

@@ -123,7 +123,7 @@ fn with_answer(
     let assignment = answer.assignment.map(|partitions| {
         let topics = partitions.by_topic().map(|(id, partitions)| {
             TopicPartitions::default()
-                .with_topic_id(id)
+                .with_topic_id(*id)
                 .with_partitions(partitions.iter().copied().collect())
         });
         Assignment::default().with_topic_partitions(topics.collect())
@@ -217,7 +217,7 @@ impl TopicNames {
     /// An assignment with names; topics that were deleted since are left out.
     fn assignment(&mut self, call: &Call, partitions: &Partitions) -> DescribedAssignment {
         let mut topics = Vec::new();
-        for (id, partitions) in partitions.by_topic() {
+        for (&id, partitions) in partitions.by_topic() {
             let Some(name) = self.of(call, id) else {
                 continue;
             };

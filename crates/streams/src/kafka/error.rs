@@ -83,6 +83,7 @@ pub fn group_error_code(error: &GroupError) -> i16 {
         GroupError::UnreleasedInstance => Code::UnreleasedInstanceId,
         GroupError::UnsupportedAssignor => Code::UnsupportedAssignor,
         GroupError::InvalidRegex(_) => Code::InvalidRegularExpression,
+        GroupError::InvalidTopology(_) => Code::StreamsInvalidTopology,
         GroupError::NotEmpty => Code::NonEmptyGroup,
     };
     code.code()

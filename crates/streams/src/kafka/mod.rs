@@ -48,6 +48,8 @@ mod share_offsets;
 mod share_sessions;
 mod share_wire;
 mod standby;
+mod streams_groups;
+mod streams_wire;
 mod table;
 mod tenancy;
 #[cfg(test)]

@@ -289,6 +289,51 @@ pub(crate) const SHARE_GROUP_HEARTBEAT: &[Field] = &[
 
 pub(crate) const SHARE_GROUP_DESCRIBE: &[Field] = &[always(TEXTS), always(I8)];
 
+pub(crate) const STREAMS_GROUP_HEARTBEAT: &[Field] = &[
+    always(TEXT),
+    always(TEXT),
+    always(I32),
+    always(I32),
+    always(TEXT),
+    always(TEXT),
+    always(I32),
+    always(Kind::Nullable(&[always(I32), always(SUBTOPOLOGIES)])),
+    always(TASKS),
+    always(TASKS),
+    always(TASKS),
+    always(TEXT),
+    always(Kind::Nullable(&[always(TEXT), always(I16)])),
+    always(PAIRS),
+    always(TASK_OFFSETS),
+    always(TASK_OFFSETS),
+    always(I8),
+];
+
+const SUBTOPOLOGIES: Kind = Kind::Structs(&[
+    always(TEXT),
+    always(TEXTS),
+    always(TEXTS),
+    always(INTERNAL_TOPICS),
+    always(TEXTS),
+    always(INTERNAL_TOPICS),
+    always(Kind::Structs(&[
+        always(SHORTS),
+        always(SHORTS),
+        always(SHORTS),
+    ])),
+]);
+
+const INTERNAL_TOPICS: Kind =
+    Kind::Structs(&[always(TEXT), always(I32), always(I16), always(PAIRS)]);
+
+const PAIRS: Kind = Kind::Structs(&[always(TEXT), always(TEXT)]);
+
+const TASKS: Kind = Kind::Structs(&[always(TEXT), always(INTS)]);
+
+const TASK_OFFSETS: Kind = Kind::Structs(&[always(TEXT), always(I32), always(I64)]);
+
+pub(crate) const STREAMS_GROUP_DESCRIBE: &[Field] = &[always(TEXTS), always(I8)];
+
 pub(crate) const SHARE_FETCH: &[Field] = &[
     always(TEXT),
     always(TEXT),
@@ -490,3 +535,4 @@ const TEXT: Kind = Kind::Text;
 const BLOB: Kind = Kind::Blob;
 const TEXTS: Kind = Kind::Array(&Kind::Text);
 const INTS: Kind = Kind::Array(&Kind::Fixed(4));
+const SHORTS: Kind = Kind::Array(&Kind::Fixed(2));

@@ -84,7 +84,7 @@ fn with_answer(
     let assignment = answer.assignment.map(|partitions| {
         let topics = partitions.by_topic().map(|(id, partitions)| {
             TopicPartitions::default()
-                .with_topic_id(id)
+                .with_topic_id(*id)
                 .with_partitions(partitions.iter().copied().collect())
         });
         Assignment::default().with_topic_partitions(topics.collect())
@@ -141,7 +141,7 @@ fn with_unknown_topics(told: DescribedGroup) -> DescribedGroup {
 /// A member with the names of its topics; none when the caller may not know one of them.
 fn described_member(call: &Call, member: ConsumerMemberDescription) -> Option<Member> {
     let mut topics = Vec::new();
-    for (id, partitions) in member.assigned.by_topic() {
+    for (&id, partitions) in member.assigned.by_topic() {
         // One that was deleted since is left out.
         let Some(topic) = call.context.streams().topic_by_id(id) else {
             continue;

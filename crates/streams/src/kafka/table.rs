@@ -11,7 +11,7 @@ use super::throttle::Told;
 use super::{
     acls, cluster, consumer_groups, fetch, group_admin, groups, markers, metadata, offsets,
     produce, quorum, quotas, sasl, shapes, share_acknowledge, share_fetch, share_groups,
-    share_offsets, topics, transaction_admin, transactions, users, versions,
+    share_offsets, streams_groups, topics, transaction_admin, transactions, users, versions,
 };
 
 /// Every API served, in the order of their keys.
@@ -715,6 +715,36 @@ pub(super) const APIS: &[Api] = &[
         asks: Asks::These(&[group(Read), topic(Read)]),
         told: Told::First(0),
         begin: share_acknowledge::acknowledge,
+    },
+    Api {
+        name: "StreamsGroupHeartbeat",
+        key: 88,
+        told_from: 0,
+        from: 0,
+        to: 0,
+        flexible_from: 0,
+        shape: shapes::STREAMS_GROUP_HEARTBEAT,
+        asks: Asks::These(&[
+            group(Read),
+            topic(Describe),
+            cluster(Create),
+            topic(Create),
+            topic(DescribeConfigs),
+        ]),
+        told: Told::First(0),
+        begin: streams_groups::heartbeat,
+    },
+    Api {
+        name: "StreamsGroupDescribe",
+        key: 89,
+        told_from: 0,
+        from: 0,
+        to: 0,
+        flexible_from: 0,
+        shape: shapes::STREAMS_GROUP_DESCRIBE,
+        asks: Asks::These(&[group(Describe), topic(Describe)]),
+        told: Told::First(0),
+        begin: streams_groups::describe,
     },
     Api {
         name: "DescribeShareGroupOffsets",

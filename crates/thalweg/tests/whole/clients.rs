@@ -7,7 +7,7 @@ use std::process::Command;
 use serde_json::Value;
 
 use crate::harness::{
-    Up, add_offline, folder, go_client, interop, java, python, succeed, test_env,
+    Up, add_offline, folder, go_client, interop, java, kafka_tool, python, succeed, test_env,
 };
 
 #[test]
@@ -65,8 +65,42 @@ fn a_java_producer_over_its_quota_is_held_back_and_another_is_not() {
 fn kafka_streams_counts_words_exactly_once() {
     let dir = folder();
     let up = Up::start(&dir.path().join("data"));
+    count_words(&up, "classic", 1);
+}
+
+#[test]
+fn kafka_streams_counts_words_with_the_protocol_of_its_own() {
+    let dir = folder();
+    let up = Up::start(&dir.path().join("data"));
+    let streams = up.address("streams");
+    let standbys = [
+        "groups",
+        "alter",
+        "word-count",
+        "--config",
+        "streams.num.standby.replicas=1",
+    ];
+    assert!(up.cli(&standbys).status.success());
+    count_words(&up, "streams", 2);
+    let tool = |arguments: &str| {
+        let mut command = kafka_tool("org.apache.kafka.tools.streams.StreamsGroupCommand");
+        command.args(["--bootstrap-server", &streams]);
+        succeed(command.args(arguments.split_whitespace()))
+    };
+    assert_eq!(tool("--list").trim(), "word-count");
+    let state = tool("--describe --state --group word-count");
+    assert!(state.contains("Empty"), "{state}");
+    let reset = "--reset-offsets --to-earliest --all-input-topics --group word-count --dry-run";
+    let reset = tool(reset);
+    assert!(reset.contains("lines"), "{reset}");
+    tool("--delete --group word-count");
+    assert_eq!(tool("--list").trim(), "");
+}
+
+fn count_words(up: &Up, protocol: &str, instances: usize) {
     let mut command = java("-Xmx256m", "kafka", "WordCount.java");
-    succeed(command.arg(up.address("streams")));
+    command.args([&up.address("streams"), protocol, &instances.to_string()]);
+    succeed(&mut command);
 }
 
 /// With no more records than its own tests need; `tests/interop/kgo/run` runs it with many, or a part of it many times.

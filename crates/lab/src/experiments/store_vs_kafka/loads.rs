@@ -35,6 +35,8 @@ pub enum Work {
     ToolSends,
     /// Kafka's own consumer reads what the named load sent.
     ToolReads(&'static str),
+    /// Kafka's own share consumer reads and acknowledges what the named load sent.
+    ToolShares(&'static str),
 }
 
 /// What an acknowledgement promises of the disk.
@@ -95,7 +97,9 @@ impl Load {
     /// The load that sent what it reads.
     fn reads(&self) -> Option<&'static str> {
         match self.work {
-            Work::Read(of) | Work::ReadCold(of) | Work::ToolReads(of) => Some(of),
+            Work::Read(of) | Work::ReadCold(of) | Work::ToolReads(of) | Work::ToolShares(of) => {
+                Some(of)
+            }
             Work::Send(_) | Work::ToolSends => None,
         }
     }
@@ -323,6 +327,13 @@ pub const LOADS: &[Load] = &[
         LARGE,
         "",
     ),
+    Load::other(
+        "Kafka's share consumer, 100 B",
+        Work::ToolShares("Kafka's producer, 100 B, acks=1"),
+        SMALL,
+        "",
+    )
+    .quick(),
 ];
 
 /// The loads of a run: those that are wanted, and those that send what they read.

@@ -25,7 +25,8 @@ pub const EXPERIMENT: Experiment = Experiment {
         KRaft mode, heap and options of its own start script) in turn in one run, alone on loopback, \
         each warmed up before the first load. The load tools are the same for both: a small one on \
         the system's librdkafka (linger 5 ms, else its defaults) and Kafka's own producer and \
-        consumer tools (linger 5 ms, batches of 64 KiB). Every load has a topic of 10 partitions of \
+        consumer tools (linger 5 ms, batches of 64 KiB). Its share consumer acknowledges all that it \
+        polled before it polls again. Every load has a topic of 10 partitions of \
         its own and no compression. As shipped, Thalweg's acks=all waits for the sync and Kafka's \
         does not; both synced: Kafka's topic has flush.messages=1; neither synced: Thalweg's topic \
         has the durability os. A record a request: no batches, as many requests on their way as \
@@ -267,6 +268,14 @@ impl Bench<'_> {
                     .consume(&tool_load(topic, records), folder)
                     .map(Done::from)
             }
+            Work::ToolShares(of) => {
+                let (topic, records) = side.sent_by(of)?;
+                let group = format!("share-{topic}");
+                self.share_from_the_beginning(store, &group)?;
+                self.kafka
+                    .share(&tool_load(topic, records), &group, folder)
+                    .map(Done::from)
+            }
         }
     }
 
@@ -274,6 +283,14 @@ impl Bench<'_> {
         let folder = self.setting.folder();
         self.tool
             .consume(&store.address, topic, PARTITIONS, records, folder)
+    }
+
+    fn share_from_the_beginning(&self, store: &Store, group: &str) -> Result<(), LabError> {
+        self.runtime.block_on(async {
+            let mut wire = Wire::connect(&store.address).await?;
+            wire.set_group_config(group, "share.auto.offset.reset", "earliest")
+                .await
+        })
     }
 
     fn create(&self, store: &Store, name: &str, safety: Safety) -> Result<(), LabError> {

@@ -133,7 +133,7 @@ fn balanced(takers: &[Taker<'_>], topics: &BTreeMap<Uuid, i32>) -> Vec<Partition
     let mut loads: Vec<usize> = shares.iter().map(Partitions::len).collect();
     let by_topic: Vec<(Uuid, Vec<i32>)> = free
         .by_topic()
-        .map(|(topic, partitions)| (topic, partitions.iter().copied().collect()))
+        .map(|(topic, partitions)| (*topic, partitions.iter().copied().collect()))
         .collect();
     for (topic, partitions) in by_topic {
         let mut readers: BTreeSet<(usize, usize)> = readers_of(takers, topic)
@@ -178,7 +178,7 @@ fn even_out(
             return moved;
         };
         let of_topic = |at: usize| {
-            let mut found = shares[at].by_topic().filter(|(id, _)| *id == topic);
+            let mut found = shares[at].by_topic().filter(|(id, _)| **id == topic);
             found.next().and_then(|(_, p)| p.last().copied())
         };
         let most = readers
@@ -190,7 +190,7 @@ fn even_out(
             return moved;
         };
         moved = true;
-        shares[from].remove(topic, partition);
+        shares[from].remove(&topic, partition);
         shares[least.1].insert(topic, partition);
         for (was, at, is) in [(load, from, load - 1), (least.0, least.1, least.0 + 1)] {
             readers.remove(&(was, at));
@@ -209,7 +209,7 @@ fn kept_before(
     let each = takers.iter().enumerate().map(|(at, taker)| {
         let before = taker.before.into_iter().flat_map(Partitions::iter);
         before
-            .filter(|(topic, p)| may_keep(at, *topic) && free.remove(*topic, *p))
+            .filter(|(topic, p)| may_keep(at, *topic) && free.remove(topic, *p))
             .collect()
     });
     each.collect()

@@ -30,6 +30,7 @@ impl Group {
         match self.state {
             GroupState::Empty
             | GroupState::Dead
+            | GroupState::NotReady
             | GroupState::Assigning
             | GroupState::Reconciling => Err(GroupError::UnknownMember),
             GroupState::PreparingRebalance => Err(GroupError::RebalanceInProgress),

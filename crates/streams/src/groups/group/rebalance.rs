@@ -331,6 +331,7 @@ impl Group {
             }
             GroupState::Empty
             | GroupState::Dead
+            | GroupState::NotReady
             | GroupState::Assigning
             | GroupState::Reconciling => {}
         }

@@ -117,7 +117,7 @@ impl Mixed {
         self.with(|entry, now, _, _| match &mut entry.members {
             Members::Classic(group) => group.check_commit(now, member),
             Members::Consumer(group) => group.check_commit(now, member),
-            Members::Share(_) => panic!("the group is a share group"),
+            Members::Share(_) | Members::Streams(_) => panic!("it is no group of consumers"),
         })
     }
 
@@ -146,7 +146,9 @@ impl Mixed {
     pub(super) fn consumer(&self) -> ConsumerGroupDescription {
         match &self.entry.members {
             Members::Consumer(group) => group.describe(),
-            Members::Classic(_) | Members::Share(_) => panic!("it is no consumer group"),
+            Members::Classic(_) | Members::Share(_) | Members::Streams(_) => {
+                panic!("it is no consumer group")
+            }
         }
     }
 

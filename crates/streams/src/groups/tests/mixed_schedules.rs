@@ -105,7 +105,7 @@ fn some_protocol(rng: &mut Rng) -> Speaks {
 fn check_exclusive(mixed: &Mixed, clients: &[Client], seed: u64) {
     let described = mixed.described();
     let epochs: BTreeMap<String, i32> = match described.kind {
-        GroupKind::Classic | GroupKind::Share => BTreeMap::new(),
+        GroupKind::Classic | GroupKind::Share | GroupKind::Streams => BTreeMap::new(),
         GroupKind::Consumer => {
             let members = mixed.consumer().members.into_iter();
             members.map(|m| (m.member_id, m.epoch)).collect()
@@ -115,7 +115,7 @@ fn check_exclusive(mixed: &Mixed, clients: &[Client], seed: u64) {
     for client in clients {
         let is_member = described.members.iter().any(|m| m.member_id == client.id);
         let is_current = match described.kind {
-            GroupKind::Classic | GroupKind::Share => {
+            GroupKind::Classic | GroupKind::Share | GroupKind::Streams => {
                 described.generation == client.generation
                     || described.state == GroupState::PreparingRebalance
             }

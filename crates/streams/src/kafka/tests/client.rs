@@ -190,6 +190,25 @@ impl Client {
         response
     }
 
+    /// Sends a flexible request that the codec does not know; answers the body of what comes back.
+    pub(super) async fn call_raw(&mut self, key: i16, version: i16, body: &[u8]) -> Bytes {
+        let header = RequestHeader::default()
+            .with_request_api_key(key)
+            .with_request_api_version(version)
+            .with_client_id(Some(StrBytes::from_static_str("test")));
+        let mut frame = BytesMut::new();
+        header.encode(&mut frame, 2).unwrap();
+        frame.put_slice(body);
+        self.socket
+            .write_u32(u32::try_from(frame.len()).unwrap())
+            .await
+            .unwrap();
+        self.socket.write_all(&frame).await.unwrap();
+        let mut answer = self.frame().await;
+        ResponseHeader::decode(&mut answer, 1).unwrap();
+        answer
+    }
+
     /// ListOffsets 11 is written as 10, where the codec ends.
     pub(super) async fn list_offsets(
         &mut self,

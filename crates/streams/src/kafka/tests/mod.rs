@@ -14,6 +14,7 @@ mod migration;
 mod permissions;
 mod quotas;
 mod shares;
+mod streams_groups;
 mod tenants;
 mod transactions;
 mod versions;

@@ -37,6 +37,7 @@ use super::super::permissions::Asks;
 use super::super::table::APIS;
 use super::access::{allow, any_acl, any_filter, client, group, removal, server, text};
 use super::client::{Client, batch, fetch, fetched, metadata, produce, wire};
+use super::streams_groups::{Heartbeat, described, heartbeat};
 
 /// Kafka's codes for what is not allowed.
 const TOPIC: i16 = 29;
@@ -102,6 +103,11 @@ async fn refusal(c: &mut Client, api: &str) -> (Vec<i16>, Vec<i16>) {
         | "DescribeShareGroupOffsets"
         | "AlterShareGroupOffsets"
         | "DeleteShareGroupOffsets" => share_groups(c, api).await,
+        "StreamsGroupHeartbeat" => {
+            let told = heartbeat(c, &Heartbeat::joining("shared", "m")).await;
+            (vec![told.code], vec![GROUP])
+        }
+        "StreamsGroupDescribe" => (vec![described(c, "shared").await.code], vec![GROUP]),
         "InitProducerId"
         | "AddPartitionsToTxn"
         | "AddOffsetsToTxn"
