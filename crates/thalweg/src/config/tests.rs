@@ -115,8 +115,13 @@ fn pages() -> Vec<(String, String)> {
 /// Endings of files that are named as if they were keys.
 const FILES: [&str; 5] = ["md", "rs", "db", "txt", "json"];
 /// What is called so elsewhere: by MapR's proxy, Kafka and EMQX, and a listener in metrics.
-const OTHERS: [&str; 8] = [
+const OTHERS: [&str; 13] = [
     "log.retention.",
+    "streams.assignor.offload.",
+    "streams.heartbeat.interval.",
+    "streams.initial.rebalance.",
+    "streams.num.standby.",
+    "streams.session.timeout.",
     "streams.local",
     "streams.default.",
     "streams.buffer.",
