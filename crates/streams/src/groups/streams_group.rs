@@ -268,7 +268,8 @@ impl StreamsGroup {
     pub(super) fn bytes(&self) -> usize {
         let told = self.members.values().map(Member::bytes).sum::<usize>();
         let topology = self.topology.as_ref().map_or(0, Topology::bytes);
-        told + topology + self.members.len() * MEMBER_BYTES
+        let tasks = self.holders.len() * TASK_BYTES;
+        told + topology + tasks + self.members.len() * MEMBER_BYTES
     }
 
     /// The group epoch.
@@ -929,6 +930,9 @@ const SOON: Duration = Duration::from_millis(500);
 
 /// The soonest that a member is to call again.
 const SOON_MIN: Duration = Duration::from_millis(50);
+
+/// About what a task takes with whoever has it, in bytes: in shares, and under who holds it.
+const TASK_BYTES: usize = 256;
 
 /// What two texts take beside their bytes.
 const TWO_TEXTS_BYTES: usize = 48;

@@ -372,19 +372,21 @@ impl Reader {
         if !patterns.is_empty() {
             return Ok(Err(Unserved::Regex));
         }
-        let named = |set: [Vec<i16>; 2]| -> Option<Vec<String>> {
-            let [of_sources, of_repartition] = set;
-            let at = |index: i16| usize::try_from(index).ok();
-            let sources = of_sources
-                .iter()
-                .map(|index| sources.get(at(*index)?).cloned());
-            let internal = of_repartition.iter().map(|index| {
-                let topic = repartition_sources.get(at(*index)?)?;
-                Some(topic.name.clone())
-            });
+        // A place takes two bytes and may name much: sets share the names.
+        let shared = |name: &String| Arc::from(name.as_str());
+        let of_sources: Vec<Arc<str>> = sources.iter().map(shared).collect();
+        let internal = repartition_sources.iter().map(|topic| &topic.name);
+        let of_internal: Vec<Arc<str>> = internal.map(shared).collect();
+        let named = |[sources, internal]: [Vec<i16>; 2]| -> Option<BTreeSet<Arc<str>>> {
+            let at = |names: &[Arc<str>], place: i16| {
+                let place = usize::try_from(place).ok()?;
+                names.get(place).cloned()
+            };
+            let sources = sources.iter().map(|place| at(&of_sources, *place));
+            let internal = internal.iter().map(|place| at(&of_internal, *place));
             sources.chain(internal).collect()
         };
-        let copartitioned: Option<Vec<Vec<String>>> = sets.into_iter().map(named).collect();
+        let copartitioned: Option<Vec<BTreeSet<Arc<str>>>> = sets.into_iter().map(named).collect();
         Ok(match copartitioned {
             None => Err(Unserved::Copartitioned),
             Some(copartitioned) => Ok(Subtopology {

@@ -166,7 +166,7 @@ fn topics_that_are_read_together_have_as_many_partitions_as_each_other() {
                     id: "1".into(),
                     sources: vec!["right".into()],
                     repartition_sources: vec![by_key],
-                    copartitioned: vec![vec!["right".into(), "by-key".into()]],
+                    copartitioned: vec![["right".into(), "by-key".into()].into()],
                     ..Subtopology::default()
                 },
             ],

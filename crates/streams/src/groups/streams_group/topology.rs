@@ -30,7 +30,7 @@ pub struct Subtopology {
     /// Internal topics that keep its states.
     pub changelogs: Vec<InternalTopic>,
     /// Sets of the topics that it reads which must have as many partitions as each other.
-    pub copartitioned: Vec<Vec<String>>,
+    pub copartitioned: Vec<BTreeSet<Arc<str>>>,
 }
 
 /// A topic that the application has for itself.
@@ -125,13 +125,17 @@ impl Topology {
             let each = texts.iter().map(|text| text.len() + TEXT_BYTES);
             each.sum::<usize>()
         };
+        // The names are told once, however many sets have them.
+        let sets = |sets: &[BTreeSet<Arc<str>>]| {
+            let each = sets.iter().map(|set| (set.len() + 1) * TEXT_BYTES);
+            each.sum::<usize>()
+        };
         let each = self.subtopologies.iter().map(|of| {
             let own = of.repartition_sources.iter().chain(&of.changelogs);
-            let sets = of.copartitioned.iter().map(|set| texts(set));
             texts(&of.sources)
                 + texts(&of.repartition_sinks)
                 + own.map(internal).sum::<usize>()
-                + sets.sum::<usize>()
+                + sets(&of.copartitioned)
                 + of.id.len()
         });
         each.sum()
@@ -144,10 +148,15 @@ impl Topology {
             let reason = "two subtopologies have one id";
             return Err(GroupError::InvalidTopology(reason.to_owned()));
         }
-        match ids.len() > SUBTOPOLOGIES_MAX || self.topics().count() > TOPICS_MAX {
-            true => Err(GroupError::TooLarge),
-            false => Ok(()),
+        let sinks = self.subtopologies.iter();
+        let sinks: usize = sinks.map(|of| of.repartition_sinks.len()).sum();
+        if ids.len() > SUBTOPOLOGIES_MAX || self.topics().count() + sinks > TOPICS_MAX {
+            let reason = format!(
+                "it has more than {SUBTOPOLOGIES_MAX} subtopologies or {TOPICS_MAX} topics"
+            );
+            return Err(GroupError::InvalidTopology(reason));
         }
+        Ok(())
     }
 
     /// What it comes to with the topics of the catalog.
@@ -198,7 +207,8 @@ impl Topology {
             }
         }
         if tasks_in_all > TASKS_MAX {
-            return Err(GroupError::TooLarge);
+            let reason = format!("it comes to more than {TASKS_MAX} tasks");
+            return Err(GroupError::InvalidTopology(reason));
         }
         if !plan.missing.is_empty() {
             plan.missing.sort_by(|a, b| a.name.cmp(&b.name));
@@ -283,10 +293,10 @@ impl<'a> Counts<'a> {
     /// An internal topic of which nothing was said has as many partitions as whoever writes to it has
     /// tasks.
     fn follow(&mut self, topology: &'a Topology) -> Result<(), GroupError> {
-        let mut inputs: HashMap<&str, Vec<&str>> = HashMap::new();
-        for of in &topology.subtopologies {
+        let mut writers: HashMap<&str, Vec<usize>> = HashMap::new();
+        for (at, of) in topology.subtopologies.iter().enumerate() {
             for sink in &of.repartition_sinks {
-                inputs.entry(sink).or_default().extend(of.inputs());
+                writers.entry(sink).or_default().push(at);
             }
         }
         loop {
@@ -296,15 +306,22 @@ impl<'a> Counts<'a> {
                 return Ok(());
             }
             let before = self.counts.len();
+            // What each subtopology comes to, as far as all that it reads is known.
+            let tasks = topology.subtopologies.iter().map(|of| {
+                let known: Option<Vec<i32>> = of.inputs().map(|name| self.get(name)).collect();
+                known.and_then(|known| known.into_iter().max())
+            });
+            let tasks: Vec<Option<i32>> = tasks.collect();
             for name in &open {
-                let inputs = inputs.get(name).into_iter().flatten();
-                let known: Option<Vec<i32>> = inputs.map(|name| self.get(name)).collect();
+                let writers = writers.get(name).into_iter().flatten();
+                let known: Option<Vec<i32>> = writers.map(|at| tasks[*at]).collect();
                 if let Some(most) = known.and_then(|known| known.into_iter().max()) {
                     self.counts.insert(name, most);
                 }
             }
             if self.counts.len() == before {
-                let reason = format!("nothing says how many partitions {} has", open.join(", "));
+                let open = listed(&open.into_iter().collect());
+                let reason = format!("nothing says how many partitions {open} has");
                 return Err(GroupError::InvalidTopology(reason));
             }
         }
@@ -318,7 +335,7 @@ impl<'a> Counts<'a> {
             .flat_map(|of| &of.copartitioned)
         {
             let said_of = |name: &str| self.internal.get(name).copied();
-            let (free, firm): (Vec<&String>, Vec<&String>) =
+            let (free, firm): (Vec<&Arc<str>>, Vec<&Arc<str>>) =
                 set.iter().partition(|name| said_of(name) == Some(0));
             let held: BTreeSet<i32> = firm.iter().filter_map(|name| self.get(name)).collect();
             if held.len() > 1 {
@@ -326,7 +343,7 @@ impl<'a> Counts<'a> {
                     let count = self.get(name).unwrap_or(0);
                     format!("{name}: {count}")
                 });
-                let each: Vec<String> = each.collect();
+                let each: Vec<String> = each.take(NAMED_MAX).collect();
                 return Err(format!(
                     "Topics that are read together have different numbers of partitions ({}).",
                     each.join(", ")
@@ -337,19 +354,28 @@ impl<'a> Counts<'a> {
                 continue;
             };
             for name in free {
-                self.counts.insert(name.as_str(), count);
+                self.counts.insert(name, count);
             }
         }
         Ok(())
     }
 }
 
+/// The first names, for people.
 fn listed(names: &BTreeSet<&str>) -> String {
-    names.iter().copied().collect::<Vec<&str>>().join(", ")
+    let first = names.iter().take(NAMED_MAX).copied();
+    let first = first.collect::<Vec<&str>>().join(", ");
+    match names.len().saturating_sub(NAMED_MAX) {
+        0 => first,
+        more => format!("{first} and {more} more"),
+    }
 }
 
 /// What a text takes beside its bytes.
 const TEXT_BYTES: usize = 24;
+
+/// How many names a notice has: every heartbeat is answered with it.
+const NAMED_MAX: usize = 20;
 
 /// Most tasks of one application: each takes memory with whoever has it.
 const TASKS_MAX: i64 = 100_000;
