@@ -225,6 +225,43 @@ fn a_topology_that_nothing_decides_is_refused() {
 }
 
 #[test]
+fn what_a_topology_may_cost_is_bounded() {
+    let mut bench = Bench::new(0);
+    let told = |sources: usize, sinks: usize| StreamsBeat {
+        topology: Some(Topology {
+            epoch: 0,
+            subtopologies: vec![Subtopology {
+                id: "0".into(),
+                sources: (0..sources).map(|n| format!("source-{n:04}")).collect(),
+                repartition_sinks: (0..sinks).map(|n| format!("sink-{n}")).collect(),
+                ..Subtopology::default()
+            }],
+        }),
+        ..join("a", "p")
+    };
+    let refused = bench.beat(told(5_000, 5_001)).unwrap_err();
+    assert!(
+        matches!(refused, GroupError::InvalidTopology(_)),
+        "{refused}"
+    );
+    // Not all that is missing stands in every answer.
+    let waits = bench.beat(told(5_000, 5_000)).unwrap();
+    let detail = &waits.notices[0].detail;
+    assert!(detail.contains("source-0019 and 4980 more"), "{detail}");
+    bench.topics.put("source-0000", 100_001);
+    bench.beat(of("a", LEAVE_EPOCH)).unwrap();
+    let mut bench = Bench {
+        topics: bench.topics,
+        ..Bench::new(0)
+    };
+    let refused = bench.beat(told(1, 0)).unwrap_err();
+    assert!(
+        matches!(refused, GroupError::InvalidTopology(_)),
+        "{refused}"
+    );
+}
+
+#[test]
 fn the_first_tasks_wait_for_more_members() {
     let mut bench = Bench::with(GroupsConfig::default());
     bench.put_all(1);
