@@ -1,5 +1,6 @@
-//! Bounds that the machine sets for a process under test: memory, and a small file system.
+//! Bounds that the machine sets for what is under test: memory, a small file system, a slower disk.
 
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -145,6 +146,109 @@ impl Drop for SmallDisk {
     }
 }
 
+/// A control group of the lab and all that it starts, held to a rate at one disk; left again at the end.
+///
+/// Held is what passes the page cache and what a process syncs; with version 1 of control groups not what
+/// the kernel writes behind a process that does not wait for it.
+pub struct DiskRate {
+    group: PathBuf,
+    /// Where the lab was before.
+    left: PathBuf,
+}
+
+impl DiskRate {
+    /// Holds reading and writing, each, to so many bytes a second at the disk under `folder`.
+    ///
+    /// Errors: the folder is on no disk that can be held, or this process may make no such group.
+    pub fn hold(folder: &Path, bytes_per_s: u64) -> Result<DiskRate, LabError> {
+        let disk = disk_under(folder)?;
+        let own = std::fs::read_to_string("/proc/self/cgroup").unwrap_or_default();
+        let v2 = Path::new("/sys/fs/cgroup");
+        let controllers = std::fs::read_to_string(v2.join("cgroup.controllers"));
+        let has_v2 = controllers.is_ok_and(|all| all.split_whitespace().any(|one| one == "io"));
+        let (root, controller, limits) = if has_v2 {
+            let limit = format!("{disk} rbps={bytes_per_s} wbps={bytes_per_s}");
+            (v2.to_owned(), "", vec![("io.max", limit)])
+        } else {
+            let limit = format!("{disk} {bytes_per_s}");
+            let limits = vec![
+                ("blkio.throttle.read_bps_device", limit.clone()),
+                ("blkio.throttle.write_bps_device", limit),
+            ];
+            (v2.join("blkio"), "blkio", limits)
+        };
+        let cannot = |what: &Path| {
+            let text = format!(
+                "a disk is held to a rate by a control group, as root: {}",
+                what.display()
+            );
+            LabError::system(text)
+        };
+        // A group's limits are there once its parent hands them on; what the kernel writes behind a process
+        // counts as its own only where memory does, too.
+        let handed_on = root.join("cgroup.subtree_control");
+        if has_v2 {
+            std::fs::write(&handed_on, "+io +memory").map_err(cannot(&handed_on))?;
+        }
+        let group = root.join(format!("thalweg-lab-disk-{}", std::process::id()));
+        std::fs::create_dir_all(&group).map_err(cannot(&group))?;
+        let left = root.join(group_of(&own, controller).trim_start_matches('/'));
+        // From here on dropping it takes the group away.
+        let held = DiskRate { group, left };
+        for (file, limit) in limits {
+            let file = held.group.join(file);
+            std::fs::write(&file, limit).map_err(cannot(&file))?;
+        }
+        let entry = held.group.join(PROCESSES);
+        std::fs::write(&entry, std::process::id().to_string()).map_err(cannot(&entry))?;
+        Ok(held)
+    }
+}
+
+impl Drop for DiskRate {
+    fn drop(&mut self) {
+        // What cannot be left stays as long as the lab does, and its empty folder bounds nothing.
+        let _ = std::fs::write(self.left.join(PROCESSES), std::process::id().to_string());
+        let _ = std::fs::remove_dir(&self.group);
+    }
+}
+
+/// The disk that a folder's file system lies on, as `major:minor`.
+fn disk_under(folder: &Path) -> Result<String, LabError> {
+    let device = std::fs::metadata(folder)
+        .map_err(LabError::system(format!(
+            "cannot look at {}",
+            folder.display()
+        )))?
+        .dev();
+    let (major, minor) = (rustix::fs::major(device), rustix::fs::minor(device));
+    let known = PathBuf::from(format!("/sys/dev/block/{major}:{minor}"));
+    let known = match std::fs::canonicalize(&known) {
+        Ok(partition) if partition.join("partition").is_file() => partition.join(".."),
+        Ok(disk) => disk,
+        Err(_) => {
+            return Err(LabError::Usage(format!(
+                "{} is on no disk of the kernel's that could be held to a rate; name a folder on one with \
+                 --results",
+                folder.display()
+            )));
+        }
+    };
+    let number = std::fs::read_to_string(known.join("dev")).map_err(LabError::system(format!(
+        "cannot look at {}",
+        known.display()
+    )))?;
+    Ok(number.trim().to_owned())
+}
+
+/// The group that `/proc/self/cgroup` names for a controller; the empty one is version 2's.
+fn group_of<'a>(own: &'a str, controller: &str) -> &'a str {
+    own.lines()
+        .filter_map(|line| line.split_once(':')?.1.split_once(':'))
+        .find(|(controllers, _)| controllers.split(',').any(|one| one == controller))
+        .map_or("/", |(_, group)| group)
+}
+
 fn run(command: &mut Command) -> Result<(), String> {
     let program = command.get_program().display().to_string();
     match command.output() {
@@ -154,5 +258,21 @@ fn run(command: &mut Command) -> Result<(), String> {
             String::from_utf8_lossy(&output.stderr).trim()
         )),
         Err(error) => Err(format!("{program}: {error}")),
+    }
+}
+
+const PROCESSES: &str = "cgroup.procs";
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_own_group_is_found_by_its_controller() {
+        let own = "7:blkio:/jobs/1\n3:cpu,cpuacct:/\n0::/init.scope\n";
+        assert_eq!(group_of(own, "blkio"), "/jobs/1");
+        assert_eq!(group_of(own, "cpuacct"), "/");
+        assert_eq!(group_of(own, ""), "/init.scope");
+        assert_eq!(group_of("", "blkio"), "/");
     }
 }

@@ -83,6 +83,10 @@ pub struct RunArgs {
     /// How many of them to generate.
     #[arg(long, value_name = "N")]
     count: Option<usize>,
+    /// Hold reading and writing at the disk under the results to so many MB/s each, as the disk of
+    /// another machine or of a published figure; needs root and control groups.
+    #[arg(long, value_name = "MB/s", value_parser = clap::value_parser!(u64).range(1..=100_000))]
+    disk_rate: Option<u64>,
     /// What to print at the end.
     #[arg(long, default_value = "table")]
     output: Output,

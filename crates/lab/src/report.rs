@@ -76,7 +76,7 @@ fn html(finding: &Finding) -> Result<String, LabError> {
         "<!doctype html><html lang=en><meta charset=utf-8><title>{name}</title><style>{STYLE}</style>\
          <h1>{name}</h1><p>{method}</p><p class=host>{processor}, {cores} cores, {memory:.0} GiB, \
          kernel {kernel}, TCP {tcp}, load {load:.2}; disk sync {sync:.0} µs (4 KiB), \
-         {write:.0} MB/s (1 MiB, synced at the end); thalweg {version}{quick}</p>",
+         {write:.0} MB/s (1 MiB, synced at the end){held}; thalweg {version}{quick}</p>",
         name = escape(finding.experiment),
         method = escape(finding.method),
         processor = escape(&host.processor),
@@ -87,6 +87,9 @@ fn html(finding: &Finding) -> Result<String, LabError> {
         load = host.load_average,
         sync = host.disk_sync_us,
         write = host.disk_write_bytes_per_s / 1e6,
+        held = finding
+            .disk_rate_mb_per_s
+            .map_or_else(String::new, |rate| format!(", held to {rate} MB/s")),
         version = escape(&finding.version),
         quick = if finding.quick { ", short form" } else { "" },
     )

@@ -7,6 +7,7 @@ use std::time::Instant;
 use base::{Clock, SystemClock, UnixMillis};
 use serde::Serialize;
 
+use crate::bounds::DiskRate;
 use crate::experiment::{Experiment, LabError, Outcome, Setting};
 use crate::host::Host;
 use crate::process::OUTPUT;
@@ -32,6 +33,8 @@ pub struct Finding {
     pub quick: bool,
     /// The machine.
     pub host: Host,
+    /// What its disk was held to, reading and writing each; none where it was as fast as it is.
+    pub disk_rate_mb_per_s: Option<u64>,
     /// A row per measure.
     pub rows: Vec<Row>,
     /// What each run measured.
@@ -98,8 +101,13 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
     std::fs::create_dir_all(&work)
         .map_err(LabError::system(format!("cannot make {}", work.display())))?;
     let began_ms = SystemClock.now();
+    let held = args
+        .disk_rate
+        .map(|rate| DiskRate::hold(&work, rate * 1_000_000))
+        .transpose()?;
     let host = Host::measure(&work)?;
     let runs = repeat(experiment, args, &thalweg, &work).inspect_err(|_| keep_output(&work))?;
+    drop(held);
     let result = Finding {
         format: 2,
         experiment: experiment.name,
@@ -109,6 +117,7 @@ pub fn run(args: &RunArgs) -> Result<ExitCode, LabError> {
         began_ms,
         quick: args.quick,
         host,
+        disk_rate_mb_per_s: args.disk_rate,
         rows: rows(experiment, &runs),
         runs,
     };

@@ -57,6 +57,15 @@ struct Groups {
     is_ticking: bool,
 }
 
+/// What the coordinator asks of a heartbeat, whatever the kind of group.
+struct Called {
+    group: Arc<str>,
+    /// Whether the member joins.
+    joins: bool,
+    /// Whether the group may be larger afterwards.
+    grows: bool,
+}
+
 enum Waiting {
     Join(oneshot::Sender<Result<Joined, GroupError>>),
     Sync(oneshot::Sender<Result<Synced, GroupError>>),
@@ -211,31 +220,17 @@ impl Coordinator {
         catalog: &dyn Catalog,
     ) -> Result<BeatAnswer, GroupError> {
         check_names(&beat.group, names_of(&beat))?;
-        let now = self.clock.now();
-        let mut groups = self.groups.lock();
-        let name: Arc<str> = Arc::from(beat.group.as_str());
-        let is_new = !groups.by_name.contains_key(&name);
-        if is_new {
-            let epoch = match self.ledger.standing(&name) {
-                Some(standing) if standing.kind == GroupKind::Share => standing.epoch,
-                Some(_) => return Err(GroupError::NotFound),
-                None => 0,
-            };
-            if beat.epoch != 0 {
-                return Err(GroupError::UnknownMember);
-            }
-            self.begin_group(&mut groups, &name, |config| {
-                Members::Share(ShareGroup::new(config, epoch))
-            })?;
-        }
-        let has_room = beat.topics.is_none() || groups.has_room(0);
-        let answer = match groups.by_name.get_mut(&name) {
-            Some(entry) if has_room => entry.share_beat(now, beat, catalog),
-            Some(_) => Err(GroupError::TooManyGroups),
-            None => Err(GroupError::NotFound),
+        let called = Called {
+            group: Arc::from(beat.group.as_str()),
+            joins: beat.epoch == 0,
+            grows: beat.topics.is_some(),
         };
-        self.settle(&mut groups, &name, Vec::new());
-        answer
+        self.take_beat(
+            &called,
+            |standing| standing.kind == GroupKind::Share,
+            |config, epoch| Members::Share(ShareGroup::new(config, epoch)),
+            |entry, now| entry.share_beat(now, beat, catalog),
+        )
     }
 
     /// Takes a heartbeat of a member of a Kafka Streams application: joins, keeps the session, or leaves.
@@ -250,31 +245,49 @@ impl Coordinator {
             beat.process_id.as_ref(),
         ];
         check_names(&beat.group, names)?;
+        let called = Called {
+            group: Arc::from(beat.group.as_str()),
+            joins: beat.epoch == 0,
+            grows: beat.topology.is_some(),
+        };
+        self.take_beat(
+            &called,
+            // An application may change its protocol while it does not run.
+            |standing| standing.kind == GroupKind::Streams || is_of_consumers(standing),
+            |config, epoch| Members::Streams(StreamsGroup::new(config, epoch)),
+            |entry, now| entry.streams_beat(now, beat, catalog),
+        )
+    }
+
+    /// Has a group take a heartbeat; the first that joins begins it, unless a group stands there that
+    /// cannot go on as such a one.
+    fn take_beat<A>(
+        self: &Arc<Self>,
+        called: &Called,
+        may_go_on: impl FnOnce(&GroupStanding) -> bool,
+        begin: impl FnOnce(Arc<GroupsConfig>, i32) -> Members,
+        take: impl FnOnce(&mut Entry, UnixMillis) -> Result<A, GroupError>,
+    ) -> Result<A, GroupError> {
         let now = self.clock.now();
         let mut groups = self.groups.lock();
-        let name: Arc<str> = Arc::from(beat.group.as_str());
-        if !groups.by_name.contains_key(&name) {
-            let epoch = match self.ledger.standing(&name) {
-                // An application may change its protocol while it does not run.
-                Some(standing) if is_of_consumers(&standing) => standing.epoch,
-                Some(standing) if standing.kind == GroupKind::Streams => standing.epoch,
+        if !groups.by_name.contains_key(&called.group) {
+            let epoch = match self.ledger.standing(&called.group) {
+                Some(standing) if may_go_on(&standing) => standing.epoch,
                 Some(_) => return Err(GroupError::NotFound),
                 None => 0,
             };
-            if beat.epoch != 0 {
+            if !called.joins {
                 return Err(GroupError::UnknownMember);
             }
-            self.begin_group(&mut groups, &name, |config| {
-                Members::Streams(StreamsGroup::new(config, epoch))
-            })?;
+            self.begin_group(&mut groups, &called.group, |config| begin(config, epoch))?;
         }
-        let has_room = beat.topology.is_none() || groups.has_room(0);
-        let answer = match groups.by_name.get_mut(&name) {
-            Some(entry) if has_room => entry.streams_beat(now, beat, catalog),
+        let has_room = !called.grows || groups.has_room(0);
+        let answer = match groups.by_name.get_mut(&called.group) {
+            Some(entry) if has_room => take(entry, now),
             Some(_) => Err(GroupError::TooManyGroups),
             None => Err(GroupError::NotFound),
         };
-        self.settle(&mut groups, &name, Vec::new());
+        self.settle(&mut groups, &called.group, Vec::new());
         answer
     }
 

@@ -1,5 +1,7 @@
 //! What members of an application see, step by step and under random schedules.
 
+use std::collections::BTreeSet;
+
 use base::{HumanDuration, Rng};
 
 use super::super::tests::topics::Topics;
