@@ -33,6 +33,13 @@ pub struct Done {
 }
 
 impl Done {
+    /// Adds a load that was done after it and took no latencies.
+    pub fn add(&mut self, next: &Done) {
+        self.records += next.records;
+        self.seconds += next.seconds;
+        self.client_cpu_seconds += next.client_cpu_seconds;
+    }
+
     /// The latency that `percent` of the records do not exceed.
     pub fn latency(&self, percent: f64) -> Option<f64> {
         crate::stats::quantile(&self.latency_ms, percent / 100.0)

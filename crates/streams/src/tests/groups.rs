@@ -97,15 +97,25 @@ impl Bench {
     }
 
     async fn commit(&self, group: &str, partition: i32) {
-        let commit = OffsetCommit {
-            topic: name("t"),
-            partition,
-            offset: 5,
-            leader_epoch: -1,
-            metadata: String::new(),
-            at: self.streams.clock().now(),
+        self.commit_with(group, partition, "").await;
+    }
+
+    async fn commit_with(&self, group: &str, partition: i32, metadata: &str) {
+        let durable = loop {
+            let commit = OffsetCommit {
+                topic: name("t"),
+                partition,
+                offset: 5,
+                leader_epoch: -1,
+                metadata: metadata.to_owned(),
+                at: self.streams.clock().now(),
+            };
+            match self.streams.commit_offsets(group, vec![commit]) {
+                // The next segment is on its way.
+                Err(StreamsError::Busy) => self.streams.room(METADATA_BYTES as u64).await,
+                taken => break taken.unwrap(),
+            }
         };
-        let durable = self.streams.commit_offsets(group, vec![commit]).unwrap();
         durable.await.unwrap();
     }
 
@@ -382,16 +392,8 @@ async fn what_no_segment_holds_of_a_group_stops_no_snapshot() {
     let mut bench = Bench::new();
     create(&bench.streams, "t", 40).await;
     for partition in 0..40 {
-        let commit = OffsetCommit {
-            topic: name("t"),
-            partition,
-            offset: 5,
-            leader_epoch: -1,
-            metadata: "m".repeat(1_000),
-            at: bench.streams.clock().now(),
-        };
-        let durable = bench.streams.commit_offsets("wordy", vec![commit]);
-        durable.unwrap().await.unwrap();
+        let metadata = "m".repeat(METADATA_BYTES);
+        bench.commit_with("wordy", partition, &metadata).await;
     }
     let beat = Beat {
         group: "g".into(),
@@ -412,3 +414,6 @@ async fn what_no_segment_holds_of_a_group_stops_no_snapshot() {
     bench.streams.groups().begin(Handle::current());
     assert_eq!(bench.beat(epoch), Err(GroupError::UnknownMember));
 }
+
+/// Of the largest commits here.
+const METADATA_BYTES: usize = 1_000;
