@@ -9,8 +9,7 @@
 //! to the tenth that bulk work always keeps. When operations are none too long it gets a tenth more.
 //! With nobody to serve it has all of it again. A share below one is kept by a pause after each turn,
 //! and after what the search index takes in at once.
-//! A job that is being entered makes others' turns short for a moment, and jobs that come one after another
-//! for as long as they do; they take nothing of their share.
+//! A job that is being entered makes others' turns short for a moment, and takes nothing of their share.
 //! Nobody waits for the index, which has a smaller share while anybody is served.
 //!
 //! What a little longer is comes of cores and a disk that are shared at all: to have bulk work rest
@@ -37,8 +36,6 @@ pub(crate) struct Guard {
     looked: Duration,
     served: Option<Duration>,
     came: Option<Duration>,
-    /// Whether another job had come shortly before.
-    comes_often: bool,
     share: f64,
 }
 
@@ -50,7 +47,6 @@ impl Default for Guard {
             looked: Duration::ZERO,
             served: None,
             came: None,
-            comes_often: false,
             share: 1.0,
         }
     }
@@ -107,23 +103,13 @@ impl Guard {
 
     /// Somebody sends a new job, which is to have its first turn soon.
     pub fn expect(&mut self, now: Duration) {
-        self.comes_often = self.came_within(OFTEN, now);
         self.came = Some(now);
     }
 
     /// Whether a new job is on its way, or came just now.
     pub fn is_expecting(&self, now: Duration) -> bool {
-        self.came_within(EXPECTED_FOR, now)
-    }
-
-    /// Whether new jobs come one after another, so that the next is not far.
-    pub fn is_often_expecting(&self, now: Duration) -> bool {
-        self.comes_often && self.came_within(OFTEN, now)
-    }
-
-    fn came_within(&self, span: Duration, now: Duration) -> bool {
         self.came
-            .is_some_and(|came| now.saturating_sub(came) < span)
+            .is_some_and(|came| now.saturating_sub(came) < EXPECTED_FOR)
     }
 
     fn look(&mut self, now: Duration) {
@@ -193,8 +179,6 @@ fn p95(latencies: &VecDeque<Duration>) -> Duration {
 const PERIOD: Duration = Duration::from_millis(500);
 /// So long a new job takes to be entered, beside others' turns: its own is next then.
 const EXPECTED_FOR: Duration = Duration::from_millis(20);
-/// Jobs that come within so long of each other come often.
-const OFTEN: Duration = Duration::from_secs(1);
 /// Operations count for so long, unless bulk's share changes.
 const EVIDENCE: Duration = Duration::from_secs(2);
 /// After this long without an operation there is nobody to serve.
@@ -244,18 +228,6 @@ mod tests {
         assert!(guard.is_expecting(at(119)) && !guard.is_expecting(at(120)));
         // Nobody is served by that.
         assert!(!guard.is_serving(at(110)));
-    }
-
-    #[test]
-    fn jobs_that_come_one_after_another_are_expected_for_longer() {
-        let (mut guard, at) = (Guard::default(), Duration::from_millis);
-        guard.expect(at(100));
-        assert!(!guard.is_often_expecting(at(100)), "a lone one");
-        guard.expect(at(1_099));
-        assert!(guard.is_often_expecting(at(2_098)));
-        assert!(!guard.is_often_expecting(at(2_099)), "no more of them");
-        guard.expect(at(2_099));
-        assert!(!guard.is_often_expecting(at(2_099)), "a lone one again");
     }
 
     #[test]

@@ -22,10 +22,6 @@ pub(crate) const TURN_RECORDS: usize = SLICE_RECORDS_MAX as usize;
 /// The same while people are served: one usual slice.
 pub(crate) const TURN_RECORDS_WHILE_SERVED: usize = SLICE_RECORDS as usize;
 
-/// The same while new jobs come one after another: they wait for half a turn on the average before
-/// anything is done for them.
-pub(crate) const TURN_RECORDS_WHILE_JOBS_COME: usize = 2 * SLICE_RECORDS as usize;
-
 /// Bytes of the file from which on a turn has no further slice: so that others, and a cancel, wait no
 /// longer than for one slice of the largest.
 pub(crate) const TURN_BYTES: u64 = SLICE_BYTES_MAX as u64;

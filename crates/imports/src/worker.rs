@@ -1,7 +1,7 @@
 //! The workers: pull jobs, the fairest first, give them their turn, and put them back.
 //!
-//! A turn is a few slices of a job's file, and fewer while people are served at the counter or new
-//! jobs are on their way: what they wait for are the disk and the processors, and a commit of a few records
+//! A turn is a few slices of a job's file, and fewer while people are served at the counter or a new
+//! job is on its way: what they wait for are the disk and the processors, and a commit of a few records
 //! keeps them busy for less long. Each slice's
 //! records go to the topic as one batch, and one transaction writes those of all to the sink together
 //! with the job's progress. It is written while the topic syncs, and committed when that is done. A
@@ -121,8 +121,8 @@ impl Core {
             offset: job.bytes_done,
             ordinal: job.next_ordinal,
         };
-        let turn = self.turn_records(&job);
-        let count = slices_of_turn(&job, turn);
+        let is_short = self.is_short(&job);
+        let count = slices_of_turn(&job, is_short);
         let source = Source {
             file,
             job: job.clone(),
@@ -141,9 +141,9 @@ impl Core {
             token,
             lasts: limits::LEASE,
         };
-        let rows = match turn {
-            limits::TURN_RECORDS_WHILE_SERVED => limits::ROWS_WHILE_SERVED,
-            _ => usize::MAX,
+        let rows = match is_short {
+            true => limits::ROWS_WHILE_SERVED,
+            false => usize::MAX,
         };
         let writing = Writing {
             lease,
@@ -186,18 +186,11 @@ impl Core {
         Ok(Outcome::State(job.state))
     }
 
-    /// The most records of a job's turn: one slice while people are served, and while a new job is on
-    /// its way; a few while new jobs come one after another. A new job has its own first turn whole.
-    fn turn_records(&self, job: &Job) -> usize {
+    /// Whether a turn is a short one: while people are served, and while a new job is on its way, which
+    /// has its own first turn whole.
+    fn is_short(&self, job: &Job) -> bool {
         let (guard, now) = (self.guard.lock(), self.opened.elapsed());
-        let is_new = job.slices_done == 0;
-        if guard.is_serving(now) || !is_new && guard.is_expecting(now) {
-            limits::TURN_RECORDS_WHILE_SERVED
-        } else if !is_new && guard.is_often_expecting(now) {
-            limits::TURN_RECORDS_WHILE_JOBS_COME
-        } else {
-            limits::TURN_RECORDS
-        }
+        guard.is_serving(now) || job.slices_done > 0 && guard.is_expecting(now)
     }
 
     /// The most records of a slice, of jobs that are created from now on.
@@ -360,9 +353,13 @@ pub(crate) async fn work(core: Arc<Core>) {
 }
 
 /// How many slices of a job are one turn.
-fn slices_of_turn(job: &Job, turn_records: usize) -> usize {
+fn slices_of_turn(job: &Job, is_short: bool) -> usize {
     let records = usize::try_from(job.slice_records).unwrap_or(usize::MAX);
-    (turn_records / records.max(1)).clamp(1, limits::TURN_SLICES_MAX)
+    let turn = match is_short {
+        true => limits::TURN_RECORDS_WHILE_SERVED,
+        false => limits::TURN_RECORDS,
+    };
+    (turn / records.max(1)).clamp(1, limits::TURN_SLICES_MAX)
 }
 
 /// A slice's records as they go to the topic, the first with this number.
