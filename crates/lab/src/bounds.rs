@@ -148,8 +148,8 @@ impl Drop for SmallDisk {
 
 /// A control group of the lab and all that it starts, held to a rate at one disk; left again at the end.
 ///
-/// Held is what passes the page cache and what a process syncs; with version 1 of control groups not what
-/// the kernel writes behind a process that does not wait for it.
+/// Held is what passes the page cache and what a process syncs; what the kernel writes behind a process that
+/// does not wait for it only with version 2 of control groups, where that counts memory too.
 pub struct DiskRate {
     group: PathBuf,
     /// Where the lab was before.
@@ -184,11 +184,15 @@ impl DiskRate {
             );
             LabError::system(text)
         };
-        // A group's limits are there once its parent hands them on; what the kernel writes behind a process
-        // counts as its own only where memory does, too.
+        // Where nothing of the kind is mounted, any file could be written just as well.
+        let mounted = root.join(PROCESSES);
+        std::fs::metadata(&mounted).map_err(cannot(&mounted))?;
+        // A group's limits are there once its parent hands them on.
         let handed_on = root.join("cgroup.subtree_control");
         if has_v2 {
-            std::fs::write(&handed_on, "+io +memory").map_err(cannot(&handed_on))?;
+            std::fs::write(&handed_on, "+io").map_err(cannot(&handed_on))?;
+            // What the kernel writes behind a process counts as its own where memory does, too.
+            let _ = std::fs::write(&handed_on, "+memory");
         }
         let group = root.join(format!("thalweg-lab-disk-{}", std::process::id()));
         std::fs::create_dir_all(&group).map_err(cannot(&group))?;
