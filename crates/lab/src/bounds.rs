@@ -279,4 +279,9 @@ mod tests {
         assert_eq!(group_of(own, ""), "/init.scope");
         assert_eq!(group_of("", "blkio"), "/");
     }
+    #[test]
+    fn what_is_on_no_disk_cannot_be_held_to_a_rate() {
+        let refused = disk_under(Path::new("/proc"));
+        assert!(matches!(refused, Err(LabError::Usage(why)) if why.contains("--results")));
+    }
 }
