@@ -279,6 +279,7 @@ mod tests {
         assert_eq!(group_of(own, ""), "/init.scope");
         assert_eq!(group_of("", "blkio"), "/");
     }
+
     #[test]
     fn what_is_on_no_disk_cannot_be_held_to_a_rate() {
         let refused = disk_under(Path::new("/proc"));
