@@ -24,6 +24,7 @@ const SMALL: JournalOptions = JournalOptions {
     unasked_rest: Duration::ZERO,
     unasked_bytes: 0,
     sync_interval: Duration::ZERO,
+    carried_time_max: Duration::from_millis(1),
 };
 const SIM_DIR: &str = "/sim";
 

@@ -8,6 +8,7 @@ use std::task::{Context, Poll, Waker};
 
 use parking_lot::{Condvar, Mutex};
 
+use crate::carry;
 use crate::error::JournalError;
 use crate::options::Durability;
 
@@ -75,6 +76,8 @@ pub struct DurableWait {
 impl DurableWait {
     /// Waits on this thread; not for a thread that runs futures.
     pub fn wait_blocking(self) -> Result<(), JournalError> {
+        // What this thread has left to itself would not be done.
+        carry::forgo();
         let mut state = self.slot.state.lock();
         loop {
             if let Some(outcome) = state.outcome.take() {

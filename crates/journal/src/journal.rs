@@ -10,6 +10,7 @@ use std::thread::{self, JoinHandle};
 use bytes::Bytes;
 use parking_lot::Mutex;
 
+use crate::carry;
 use crate::disk::{Disk, DiskLock, LockError};
 use crate::error::JournalError;
 use crate::format::{FRAME_OVERHEAD_BYTES, FrameHeader, FrameRef, Position};
@@ -43,7 +44,7 @@ impl Journal {
         let (journal, writer, recovery) = Journal::open_stepped(disk, dir, options, visit)?;
         let thread = thread::Builder::new()
             .name("journal".to_owned())
-            .spawn(move || writer.run())
+            .spawn(move || Box::new(writer).run())
             .map_err(|error| JournalError::io("start the writer thread of", dir, error))?;
         let threads = &journal.shared().threads;
         threads.lock().push(thread.thread().id());
@@ -336,6 +337,10 @@ impl Journal {
     pub(crate) fn shared(&self) -> &Shared {
         &self.handle.shared
     }
+
+    pub(crate) fn shared_arc(&self) -> &Arc<Shared> {
+        &self.handle.shared
+    }
 }
 
 #[cfg(test)]
@@ -394,7 +399,8 @@ struct Handle {
 impl Handle {
     fn close(&self) -> Result<(), JournalError> {
         let here = thread::current().id();
-        let on_writer = self.shared.threads.lock().contains(&here);
+        let on_writer =
+            self.shared.threads.lock().contains(&here) || carry::is_carrying(&self.shared);
         let thread = self.thread.lock().take();
         let mut state = self.shared.state.lock();
         if matches!(state.condition, Condition::Open) {

@@ -25,9 +25,12 @@ const OPTIONS: JournalOptions = JournalOptions {
     unasked_rest: Duration::from_millis(1),
     unasked_bytes: 8 << 10,
     sync_interval: Duration::from_millis(1),
+    carried_time_max: Duration::from_millis(1),
 };
 const DIR_VARIABLE: &str = "JOURNAL_KILL_TEST_DIR";
 const ROUNDS: u32 = 20;
+/// Appends that are carried one after another, and that are not.
+const CARRIED_RUN: u64 = 50;
 
 #[test]
 fn frames_acknowledged_before_kill_9_are_there_after_it() {
@@ -123,10 +126,21 @@ fn child_that_appends_until_it_is_killed() {
                 out.flush().unwrap();
             })),
         };
+        // In turns those who append go on at once and write for themselves.
+        let carrier = (number / CARRIED_RUN % 2 == 1).then(|| journal.carrier());
         match journal.append(&[frame], Durability::Disk, done) {
             Ok(_) => number += 1,
-            Err(JournalError::Busy) => journal.room_blocking(1_000),
+            Err(JournalError::Busy) => {
+                drop(carrier);
+                journal.room_blocking(1_000);
+                continue;
+            }
             Err(error) => panic!("append failed: {error}"),
+        }
+        if let Some(carrier) = carrier
+            && !carrier.carry()
+        {
+            std::thread::sleep(Duration::from_micros(500));
         }
     }
 }

@@ -73,6 +73,9 @@
 mod append;
 #[cfg(test)]
 mod behavior;
+mod carry;
+#[cfg(test)]
+mod carry_tests;
 mod checksum;
 mod commit;
 mod direct;
@@ -108,6 +111,7 @@ mod unasked_tests;
 mod writer;
 
 pub use append::Placed;
+pub use carry::Carrier;
 pub use checksum::Checksum;
 pub use disk::{Disk, DiskLock, File, LockError, RealDisk};
 pub use done::{Done, DurableWait, OnDone};

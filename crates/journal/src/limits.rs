@@ -1,5 +1,7 @@
 //! Every bound of the journal, with its unit and its reason.
 
+use std::time::Duration;
+
 /// Default span of a segment in bytes: small enough that reclaiming whole ones frees space soon,
 /// large enough that rolling over costs nothing beside the writing.
 pub const SEGMENT_BYTES: u64 = 64 << 20;
@@ -52,6 +54,22 @@ pub const TRIAL_AFTER_MIN: u32 = 16;
 
 /// And at most, when none is good for anything: what is tried in vain costs less than a hundredth then.
 pub const TRIAL_AFTER_MAX: u32 = 1_024;
+
+/// Bytes that the caller of an append may write itself: the copying keeps it from nothing for long.
+pub const CARRIED_BYTES_MAX: usize = 64 << 10;
+
+/// Appends that their caller may write itself, together: of one request, hardly of several.
+pub const CARRIED_APPENDS_MAX: usize = 16;
+
+/// How long the disk may keep a caller that carries its append, by default: others may wait for that
+/// thread.
+pub const CARRIED_TIME_MAX: Duration = Duration::from_millis(1);
+
+/// Appends that are not carried after one that took too long, or beside which others came, at first.
+pub const DECLINED_MIN: u32 = 16;
+
+/// And at most, when each further one is as bad.
+pub const DECLINED_MAX: u32 = 1_024;
 
 /// Segments that got their seals and wait for a sync, each with an open file: at the default size
 /// as many bytes as a kernel lets one process leave unwritten.

@@ -43,6 +43,10 @@ pub struct JournalOptions {
     /// after the one before, nor the writing of what is to be synced; zero lets none rest. An append
     /// that needs no sync, and of which somebody waits to hear, ends a rest.
     pub sync_interval: Duration,
+    /// How long the disk may keep a caller that carries its append (see
+    /// [`Carrier`](crate::Carrier)): once it took longer, the writer has those that follow, for ever
+    /// more of them each time.
+    pub carried_time_max: Duration,
 }
 
 impl Default for JournalOptions {
@@ -56,6 +60,7 @@ impl Default for JournalOptions {
             unasked_rest: Duration::ZERO,
             unasked_bytes: limits::UNASKED_BYTES,
             sync_interval: Duration::ZERO,
+            carried_time_max: limits::CARRIED_TIME_MAX,
         }
     }
 }

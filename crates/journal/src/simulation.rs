@@ -55,6 +55,7 @@ fn nothing_acknowledged_is_lost_and_nothing_torn_is_read() {
             reserved,
             handed,
             at_once,
+            carried,
             read_only,
             read,
         } = seen;
@@ -71,6 +72,7 @@ fn nothing_acknowledged_is_lost_and_nothing_torn_is_read() {
             ("reserves taken", reserved),
             ("rounds of the syncer", handed),
             ("writes with their sync", at_once),
+            ("appends carried", carried),
             ("read-only file systems", read_only),
             ("openings to read", read),
         ] {
@@ -127,6 +129,7 @@ struct Seen {
     reserved: u64,
     handed: u64,
     at_once: u64,
+    carried: u64,
     read_only: u64,
     read: u64,
 }
@@ -145,6 +148,7 @@ impl Seen {
         self.reserved += other.reserved;
         self.handed += other.handed;
         self.at_once += other.at_once;
+        self.carried += other.carried;
         self.read_only += other.read_only;
         self.read += other.read;
     }
@@ -192,6 +196,8 @@ impl World {
             },
             unasked_bytes: rng.below(20_000),
             sync_interval: Duration::ZERO,
+            // A seed must not depend on how fast the machine is.
+            carried_time_max: Duration::from_secs(3_600),
         };
         let disk = SimDisk::new(seed);
         let one_size = rng.one_in(3).then_some(60);
@@ -356,7 +362,8 @@ impl World {
     fn live(&mut self, journal: Journal, mut writer: Writer) -> End {
         for _ in 0..self.rng.below(STEPS) {
             match self.rng.below(100) {
-                0..55 => self.append(&journal),
+                0..47 => self.append(&journal),
+                47..55 => self.carry(&journal, &mut writer),
                 55..73 => self.pass(&mut writer),
                 73..80 => self.seen.handed += u64::from(writer.commit.sync_pass()),
                 80..86 => self.read(&journal),
@@ -465,6 +472,24 @@ impl World {
             model.taken = model.frames.len();
         }
         self.seen.at_once += u64::from(writer.pass());
+    }
+
+    /// An append that its caller carries, where the writer has nothing to do.
+    fn carry(&mut self, journal: &Journal, writer: &mut Writer) {
+        self.pass(writer);
+        if journal.shared().state.lock().has_work() {
+            return;
+        }
+        let is_carried = writer.while_asleep(|| {
+            let carrier = journal.carrier();
+            self.append(journal);
+            {
+                let mut model = self.model.lock();
+                model.taken = model.frames.len();
+            }
+            carrier.carry()
+        });
+        self.seen.carried += u64::from(is_carried);
     }
 
     fn payload(&mut self) -> Vec<u8> {

@@ -66,6 +66,11 @@ impl Commit {
         self.shared.notify_room();
     }
 
+    /// Whether space is to be made ahead of the appends.
+    pub(crate) fn is_short_of_space(&self, state: &State) -> bool {
+        self.plan(state).is_some()
+    }
+
     /// Gives the room that the active segment has left to a next one and goes on there, if that
     /// was asked for.
     pub(crate) fn seal_early(&mut self) -> Result<(), JournalError> {

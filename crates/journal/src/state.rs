@@ -11,6 +11,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
+use crate::carry;
 use crate::checksum::Checksum;
 use crate::disk::{Disk, DiskLock, File};
 use crate::done::Done;
@@ -21,11 +22,13 @@ use crate::format::{
 use crate::limits;
 use crate::mark::Marks;
 use crate::options::{Durability, JournalOptions};
+use crate::pace::Trust;
 use crate::pages::Buffer;
 use crate::segment::{Segment, SegmentTable};
 use crate::spares::Spares;
 use crate::syncer::Syncing;
 use crate::telemetry::Telemetry;
+use crate::writer::Writer;
 
 /// What callers and the writer share.
 pub(crate) struct Shared {
@@ -92,19 +95,29 @@ impl Shared {
         JournalError::Poisoned { source }
     }
 
+    /// Tells the writer of something to do, where it sleeps and this thread does not do it itself.
     pub(crate) fn wake_writer(&self, mut state: MutexGuard<'_, State>) {
-        let is_called = match state.parked {
-            Parked::No => false,
-            Parked::Idle => true,
-            Parked::Resting { .. } => state.is_pressing(),
+        let parked = std::mem::replace(&mut state.parked, Parked::No);
+        state.parked = match parked {
+            Parked::Asleep(asleep) if carry::promises(self, &mut state) => Parked::Promised(asleep),
+            Parked::Promised(asleep) if carry::has_promised(self) && state.may_be_carried() => {
+                Parked::Promised(asleep)
+            }
+            Parked::Asleep(asleep) | Parked::Promised(asleep) => return self.call(state, asleep),
+            Parked::Resting { .. } if state.is_pressing() => {
+                drop(state);
+                self.work.notify_one();
+                return;
+            }
+            parked => parked,
         };
-        if is_called {
-            state.parked = Parked::No;
-        }
+    }
+
+    /// Has a writer that sleeps come.
+    pub(crate) fn call(&self, mut state: MutexGuard<'_, State>, asleep: Asleep) {
+        state.parked = Parked::Called(asleep);
         drop(state);
-        if is_called {
-            self.work.notify_one();
-        }
+        self.work.notify_one();
     }
 
     pub(crate) fn has_room(&self, bytes: u64) -> bool {
@@ -139,19 +152,35 @@ pub(crate) struct State {
     pub full: Option<Arc<io::Error>>,
     pub condition: Condition,
     pub parked: Parked,
+    /// Whether the callers of appends may carry them.
+    pub trust: Trust,
     pub stopped: bool,
     pub closed: Option<Result<(), JournalError>>,
     pub lock: Option<Box<dyn DiskLock>>,
 }
 
-/// What the writer sleeps for.
+/// Whether the writer's thread sleeps.
 pub(crate) enum Parked {
     /// It does not.
     No,
-    /// Anything at all.
-    Idle,
-    /// What presses, see [`State::is_pressing`]; counts the appends since some instant.
+    /// Until anything at all comes.
+    Asleep(Asleep),
+    /// As well; somebody has promised to carry what is pending (see [`carry`]).
+    Promised(Asleep),
+    /// Somebody does its work, and has it: it sleeps until that is done, and was called meanwhile or
+    /// not.
+    Carried { is_called: bool },
+    /// It was called, and has not come yet.
+    Called(Asleep),
+    /// Until what presses comes, see [`State::is_pressing`]; counts the appends since some instant.
     Resting { late_from: Instant, late: usize },
+}
+
+/// The writer, for the one who does its work while its thread sleeps.
+pub(crate) struct Asleep {
+    pub writer: Box<Writer>,
+    /// When the thread wakes by itself.
+    pub until: Option<Instant>,
 }
 
 pub(crate) enum Condition {
@@ -205,6 +234,7 @@ impl State {
             full: None,
             condition: Condition::Open,
             parked: Parked::No,
+            trust: Trust::new(),
             stopped: false,
             closed: None,
             lock: Some(lock),
@@ -288,6 +318,16 @@ impl State {
             || self.want > 0
             || self.seals_early
             || !matches!(self.condition, Condition::Open)
+    }
+
+    /// Whether what is pending is so little that who appended it may write it.
+    pub(crate) fn may_be_carried(&self) -> bool {
+        matches!(&self.pending.runs[..], [run] if !run.seals)
+            && self.pending.bytes.len() <= limits::CARRIED_BYTES_MAX
+            && self.pending.done.len() <= limits::CARRIED_APPENDS_MAX
+            && self.want == 0
+            && !self.seals_early
+            && matches!(self.condition, Condition::Open)
     }
 
     /// Allocated bytes that nothing stands in.

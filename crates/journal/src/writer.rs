@@ -1,12 +1,15 @@
 //! The writer: takes all that is pending, writes it, and has it answered and synced.
 //!
-//! Runs on its own thread and sleeps on a condition variable when there is nothing to do. The
-//! disk is never touched with the state locked.
+//! Runs on its own thread and sleeps on a condition variable when there is nothing to do. While it
+//! sleeps, who appends may do its work in its place (see [`carry`](crate::carry)). The disk is never
+//! touched with the state locked.
 
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
+
+use parking_lot::MutexGuard;
 
 use crate::commit::Commit;
 use crate::error::JournalError;
@@ -14,7 +17,7 @@ use crate::limits;
 use crate::options::Durability;
 use crate::pace::{Pace, Taken};
 use crate::pages::Buffer;
-use crate::state::{Batch, Condition, Parked, Shared};
+use crate::state::{Asleep, Batch, Condition, Parked, Shared, State};
 use crate::syncer;
 
 pub(crate) struct Writer {
@@ -38,10 +41,15 @@ impl Writer {
     }
 
     /// Works until the journal is closed or poisoned.
-    pub(crate) fn run(mut self) {
+    pub(crate) fn run(mut self: Box<Self>) {
         let _stopped = StopGuard(self.shared.clone());
         self.commit.may_start_thread();
-        while self.wait_for_work() {
+        loop {
+            let (writer, has_work) = self.wait_for_work();
+            self = writer;
+            if !has_work {
+                break;
+            }
             let began = Instant::now();
             self.pass();
             self.rest(began);
@@ -51,11 +59,8 @@ impl Writer {
 
     /// Takes, writes and answers what is pending, once; true when one call wrote and synced it.
     pub(crate) fn pass(&mut self) -> bool {
-        {
-            let mut state = self.shared.state.lock();
-            std::mem::swap(&mut state.pending, &mut self.batch);
-            state.in_flight = self.batch.bytes.len() as u64;
-        }
+        let shared = Arc::clone(&self.shared);
+        self.take(&mut shared.state.lock());
         if self.batch.need.0 == Durability::Disk {
             self.pace.note(Taken {
                 appends: self.batch.done.len(),
@@ -64,10 +69,41 @@ impl Writer {
             });
         }
         let is_synced = self.commit.may_sync_at_once(&self.batch);
+        self.write_out(is_synced);
+        self.commit.allocate_ahead();
+        is_synced
+    }
+
+    /// A pass on the thread of who appended what is pending; false where that is left to the
+    /// writer's own. Space is.
+    pub(crate) fn carry(&mut self) -> bool {
+        // Who hands over waits for whoever has it.
+        if self.commit.is_behind() {
+            return false;
+        }
+        {
+            let shared = Arc::clone(&self.shared);
+            let mut state = shared.state.lock();
+            if !state.may_be_carried() {
+                return false;
+            }
+            self.take(&mut state);
+        }
+        let is_synced = self.commit.may_sync_carried(&self.batch);
+        self.write_out(is_synced);
+        true
+    }
+
+    fn take(&mut self, state: &mut State) {
+        std::mem::swap(&mut state.pending, &mut self.batch);
+        state.in_flight = self.batch.bytes.len() as u64;
+    }
+
+    /// Writes the batch, by a call that syncs it if so asked, and answers it.
+    fn write_out(&mut self, is_synced: bool) {
         let written = write(&self.shared, &self.batch, is_synced);
         self.commit.follow(&mut self.batch, written, is_synced);
         self.batch.clear();
-        is_synced
     }
 
     /// Lets more gather before the next sync, where that is good for something.
@@ -88,46 +124,94 @@ impl Writer {
         }
     }
 
-    fn wait_for_work(&mut self) -> bool {
-        let mut state = self.shared.state.lock();
+    /// Waits until there is something to do; false when there will be nothing any more.
+    fn wait_for_work(mut self: Box<Self>) -> (Box<Self>, bool) {
+        let shared = Arc::clone(&self.shared);
+        let mut state = shared.state.lock();
         loop {
             // What the syncer could not make durable ends the writing too.
             if matches!(state.condition, Condition::Poisoned(_)) {
-                return false;
+                return (self, false);
             }
             if state.has_work() {
-                return true;
+                return (self, true);
             }
             if !matches!(state.condition, Condition::Open) {
-                return false;
+                return (self, false);
             }
-            if let Some(until) = self.commit.owed_until() {
-                state.parked = Parked::Idle;
-                let rested = self.shared.work.wait_until(&mut state, until);
-                state.parked = Parked::No;
-                if rested.timed_out() {
-                    return true;
-                }
-                continue;
+            let owed = self.commit.owed_until();
+            // Once after a burst, the big buffers go back; then it sleeps without a clock.
+            let buffers = owed.is_none() && self.held_bytes(&state) > limits::BUFFER_KEEP_BYTES;
+            let until = owed.or_else(|| buffers.then(|| Instant::now() + BUFFER_REST));
+            let is_over;
+            (self, is_over) = self.sleep(&mut state, until);
+            if is_over && owed.is_some() {
+                return (self, true);
             }
-            let held = self
-                .batch
-                .bytes
-                .capacity()
-                .max(state.pending.bytes.capacity());
-            state.parked = Parked::Idle;
-            if held > limits::BUFFER_KEEP_BYTES {
-                // Once after a burst, the big buffers go back; then sleep without a clock.
-                let rest = self.shared.work.wait_for(&mut state, BUFFER_REST);
-                if rest.timed_out() && state.pending.is_empty() {
-                    self.batch.bytes = Buffer::default();
-                    state.pending.bytes = Buffer::default();
-                }
-            } else {
-                self.shared.work.wait(&mut state);
+            if is_over && state.pending.is_empty() {
+                self.batch.bytes = Buffer::default();
+                state.pending.bytes = Buffer::default();
             }
-            state.parked = Parked::No;
         }
+    }
+
+    fn held_bytes(&self, state: &State) -> usize {
+        let own = self.batch.bytes.capacity();
+        own.max(state.pending.bytes.capacity())
+    }
+
+    /// Sleeps until it is called or the time is over, which is answered; meanwhile whoever carries an
+    /// append has the writer.
+    fn sleep(
+        self: Box<Self>,
+        state: &mut MutexGuard<'_, State>,
+        until: Option<Instant>,
+    ) -> (Box<Self>, bool) {
+        let shared = Arc::clone(&self.shared);
+        let asleep = Asleep {
+            writer: self,
+            until,
+        };
+        state.parked = Parked::Asleep(asleep);
+        let mut is_over = false;
+        loop {
+            match (&state.parked, until) {
+                // Whoever has the writer calls when that is done.
+                (Parked::Carried { .. }, _) | (_, None) => shared.work.wait(state),
+                (_, Some(until)) => is_over = shared.work.wait_until(state, until).timed_out(),
+            }
+            match std::mem::replace(&mut state.parked, Parked::No) {
+                Parked::Asleep(asleep) | Parked::Promised(asleep) | Parked::Called(asleep) => {
+                    return (asleep.writer, is_over);
+                }
+                Parked::Carried { .. } => state.parked = Parked::Carried { is_called: true },
+                Parked::No | Parked::Resting { .. } => unreachable!("only its thread wakes it"),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+impl Writer {
+    /// Sleeps while `act` runs, for simulations.
+    pub(crate) fn while_asleep<T>(&mut self, act: impl FnOnce() -> T) -> T {
+        let shared = Arc::clone(&self.shared);
+        let writer = Box::new(std::mem::replace(self, Writer::new(Arc::clone(&shared))));
+        let asleep = Asleep {
+            writer,
+            until: None,
+        };
+        shared.state.lock().parked = Parked::Asleep(asleep);
+        let answer = act();
+        match std::mem::replace(&mut shared.state.lock().parked, Parked::No) {
+            Parked::Asleep(asleep) | Parked::Promised(asleep) | Parked::Called(asleep) => {
+                *self = *asleep.writer;
+            }
+            Parked::No | Parked::Carried { .. } | Parked::Resting { .. } => {
+                unreachable!("nobody else has it")
+            }
+        }
+        answer
     }
 }
 

@@ -27,7 +27,7 @@ use super::api::{Begun, PRODUCE_KEY, Timing};
 use super::buffers::Buffers;
 use super::lanes::LanePlace;
 use super::limits::{
-    DRAIN_WAIT, FRAME_STALL_MAX, LOGIN_REQUEST_BYTES_MAX, LOGIN_WAIT, READ_STEP_BYTES,
+    ALONE_MIN, DRAIN_WAIT, FRAME_STALL_MAX, LOGIN_REQUEST_BYTES_MAX, LOGIN_WAIT, READ_STEP_BYTES,
     REQUEST_BYTES_MAX, REQUESTS_IN_FLIGHT_MAX, UNSENT_BYTES_MAX, WAITING_BYTES_PER_BYTE,
 };
 use super::reply::{Answer, Ending, Reply};
@@ -53,6 +53,8 @@ pub(super) struct Link {
     stopped: Pin<Box<WaitForCancellationFutureOwned>>,
     /// A request that waits until its client's tenant may have it begun.
     parked: Option<Bytes>,
+    /// Requests one after another that each came when all before were answered, and nothing with it.
+    alone: u8,
     /// Until when the client is held back for what it has used: nothing is read or begun.
     muted_until: Option<Instant>,
     /// The memory that this connection holds beyond what is free.
@@ -118,6 +120,7 @@ impl Link {
             login_until: Instant::now() + LOGIN_WAIT,
             stopped: Box::pin(shared.shutdown.clone().cancelled_owned()),
             parked: None,
+            alone: 0,
             muted_until: None,
             held: shared.room.enter(),
             seat: Arc::new(seat),
@@ -229,7 +232,7 @@ impl Link {
                 mut reply,
                 toll,
                 timing,
-            } = super::api::begin(&self.context, frame)?;
+            } = self.begin(frame)?;
             while let Reply::HeldBack(begun) = reply {
                 reply = begun.await?;
             }
@@ -280,6 +283,25 @@ impl Link {
             self.hold();
         }
         Ok(())
+    }
+
+    /// Begins a request. What it stores for a client that sends nothing more until it is answered is
+    /// written and synced here and now: nothing would be done meanwhile, and it spares the way to
+    /// another thread and back (decision 36).
+    fn begin(&mut self, frame: Bytes) -> Result<Begun, Ending> {
+        let is_alone = self.replies.is_empty() && self.received.is_empty();
+        self.alone = if is_alone {
+            self.alone.saturating_add(1)
+        } else {
+            0
+        };
+        if self.alone < ALONE_MIN || !self.lane.may_wait() {
+            return super::api::begin(&self.context, frame);
+        }
+        let carrier = self.context.shared.streams.shared().journal.carrier();
+        let begun = super::api::begin(&self.context, frame)?;
+        carrier.carry();
+        Ok(begun)
     }
 
     /// Lets an answer go; whoever has used too much is held back after it.

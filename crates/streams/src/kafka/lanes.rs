@@ -166,6 +166,9 @@ impl LanePlace {
     /// has no time left and another has.
     pub(super) fn turn(&mut self) -> Option<LanePlace> {
         let lanes = self.lanes.lanes();
+        let now = self.lanes.now();
+        let pace = &self.lane.pace;
+        let is_full = pace.turn(now, &mut self.window);
         if lanes.len() == 1 {
             return None;
         }
@@ -180,9 +183,7 @@ impl LanePlace {
                     .map(|lane| self.lanes.place_on(lane));
             }
         }
-        let now = self.lanes.now();
-        let pace = &self.lane.pace;
-        if !pace.turn(now, &mut self.window) {
+        if !is_full {
             return None;
         }
         let others = lanes.iter().map(|lane| (lane.pace.percent_at(now), lane));
@@ -190,6 +191,14 @@ impl LanePlace {
         let own = pace.percent.load(Ordering::Relaxed);
         let goes = least + RELIEF_PERCENT_MIN <= own && pace.lets_one_go();
         goes.then(|| self.lanes.place_on(lane))
+    }
+}
+
+impl LanePlace {
+    /// Whether the lane may wait for the disk on behalf of this connection: nobody else has anything
+    /// to do, or hardly ever. Where several have, their records are better synced together.
+    pub(super) fn may_wait(&self) -> bool {
+        self.lane.pace.is_calm()
     }
 }
 
@@ -249,6 +258,13 @@ impl Pace {
         self.may_leave.store(true, Ordering::Relaxed);
     }
 
+    /// Whether one connection at most has something to do, or the lane has most of its time left.
+    fn is_calm(&self) -> bool {
+        let crowd = self.crowd.load(Ordering::Relaxed);
+        let crowd = crowd.max(self.busy.load(Ordering::Relaxed));
+        crowd <= 1 || self.percent.load(Ordering::Relaxed) <= CALM_PERCENT_MAX
+    }
+
     /// True once in each window.
     fn lets_one_go(&self) -> bool {
         self.may_leave.swap(false, Ordering::Relaxed)
@@ -280,6 +296,9 @@ const WINDOW: Duration = Duration::from_millis(50);
 
 /// From here on a lane has no time left.
 const FULL_PERCENT: u32 = 80;
+
+/// Up to here what comes to a lane hardly ever comes while it is at something else.
+const CALM_PERCENT_MAX: u32 = 25;
 
 /// How much less another one must have to do for a connection to move there.
 const RELIEF_PERCENT_MIN: u32 = 30;
@@ -327,6 +346,17 @@ mod tests {
         let (pace, mut clock) = (Pace::default(), 1);
         assert!(!spend(&pace, &mut clock, 100, &mut [0]));
         assert_eq!(pace.percent_at(clock), 100);
+    }
+
+    #[test]
+    fn a_lane_may_wait_for_one_connection_or_for_several_that_are_seldom_there() {
+        let (pace, mut clock) = (Pace::default(), 1);
+        spend(&pace, &mut clock, 100, &mut [0]);
+        assert!(pace.is_calm(), "one alone");
+        spend(&pace, &mut clock, 20, &mut [0; 3]);
+        assert!(pace.is_calm(), "three, and most of the time is left");
+        spend(&pace, &mut clock, 60, &mut [0; 3]);
+        assert!(!pace.is_calm(), "three who are there much of the time");
     }
 
     #[test]

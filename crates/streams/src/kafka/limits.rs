@@ -10,6 +10,10 @@ pub(super) const REQUEST_BYTES_MAX: usize = 100 << 20;
 /// any disk and network.
 pub(super) const LANES_MAX: usize = 16;
 
+/// Requests that a client sends one by one, each after the answer to the one before, until it is
+/// believed to go on so.
+pub(super) const ALONE_MIN: u8 = 8;
+
 /// Threads of a lane for what blocks, as hashes of passwords, lookups by time and changes of users
 /// do: all lanes together have as many as a runtime has by default.
 pub(super) const LANE_BLOCKING_THREADS_MAX: usize = 32;
