@@ -16,6 +16,7 @@ use std::marker::PhantomData;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use crate::error::JournalError;
@@ -133,6 +134,10 @@ fn carry(shared: &Arc<Shared>) -> bool {
         shared.poison(JournalError::io("write", &shared.dir, cause));
     }
     let is_carried = carried.unwrap_or(false);
+    let telemetry = &shared.telemetry;
+    telemetry
+        .carried
+        .fetch_add(u64::from(is_carried), Ordering::Relaxed);
     end(shared, asleep, is_carried.then(|| began.elapsed()));
     is_carried
 }

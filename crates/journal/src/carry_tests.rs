@@ -78,19 +78,13 @@ fn append_durable(journal: &Journal, payload: &[u8]) -> DurableWait {
     wait
 }
 
-/// Notes the threads on which it is called, of each level.
-fn noting(threads: &Arc<Mutex<Vec<(&'static str, ThreadId)>>>) -> Done {
-    let note = |level| -> Option<OnDone> {
-        let threads = Arc::clone(threads);
-        Some(Box::new(move |outcome| {
-            outcome.unwrap();
-            threads.lock().push((level, thread::current().id()));
-        }))
-    };
-    Done {
-        os: note("os"),
-        disk: note("disk"),
-    }
+/// Notes the thread on which it is called.
+fn noting(threads: &Arc<Mutex<Vec<ThreadId>>>) -> OnDone {
+    let threads = Arc::clone(threads);
+    Box::new(move |outcome| {
+        outcome.unwrap();
+        threads.lock().push(thread::current().id());
+    })
 }
 
 #[test]
@@ -101,17 +95,30 @@ fn a_lone_append_is_carried_by_its_caller_with_one_sync() {
     for round in 1..=100 {
         let syncs = disk.syncs();
         let carrier = journal.carrier();
-        append(&journal, b"lone", Durability::Disk, noting(&told));
-        assert_eq!(told.lock().len(), 2 * (round - 1), "before it was carried");
+        let done = Done {
+            os: None,
+            disk: Some(noting(&told)),
+        };
+        append(&journal, b"lone", Durability::Disk, done);
+        assert_eq!(told.lock().len(), round - 1, "before it was carried");
         assert!(carrier.carry());
-        assert_eq!(told.lock()[2 * round - 2..], [("os", here), ("disk", here)]);
+        assert_eq!(told.lock()[round - 1..], [here]);
         assert_eq!(disk.syncs(), syncs + 1);
         assert_eq!(journal.durable_end(), journal.end());
     }
+    // What needs no sync gets none.
+    let (syncs, carrier) = (disk.syncs(), journal.carrier());
+    let done = Done {
+        os: Some(noting(&told)),
+        disk: None,
+    };
+    append(&journal, b"with the system", Durability::Os, done);
+    assert!(carrier.carry());
+    assert_eq!((told.lock()[100], disk.syncs()), (here, syncs));
     // What is synced is there after a power cut.
     disk.crash();
     drop(journal);
-    assert_eq!(open_with(&disk, OPTIONS).1.len(), 100);
+    assert!(open_with(&disk, OPTIONS).1.len() >= 100);
 }
 
 #[test]
@@ -178,6 +185,22 @@ fn much_and_what_others_append_beside_it_is_the_writers() {
 }
 
 #[test]
+fn who_is_to_hear_of_it_before_the_sync_does_not_wait_for_that() {
+    let journal = asleep(&SimDisk::new(14));
+    let carrier = journal.carrier();
+    let threads = Arc::default();
+    let done = Done {
+        os: Some(noting(&threads)),
+        disk: Some(noting(&threads)),
+    };
+    append(&journal, b"early", Durability::Disk, done);
+    assert!(!carrier.carry());
+    append_durable(&journal, b"later").wait_blocking().unwrap();
+    assert_eq!(threads.lock().len(), 2);
+    assert!(!threads.lock().contains(&thread::current().id()));
+}
+
+#[test]
 fn a_carrier_is_for_one_journal() {
     let (one, other) = (asleep(&SimDisk::new(5)), asleep(&SimDisk::new(5)));
     let carrier = one.carrier();
@@ -236,6 +259,32 @@ fn what_nobody_waits_for_is_synced_in_time_though_it_was_carried() {
     }
     until("the sync", || journal.durable_end() == journal.end());
     assert!(began.elapsed() >= Duration::from_millis(150), "no rest");
+}
+
+#[test]
+fn who_carries_is_tried_for_a_pace_of_its_own_as_others_are() {
+    let options = JournalOptions {
+        sync_interval: Duration::from_secs(3_600),
+        ..OPTIONS
+    };
+    let (journal, _) = open_with(&SimDisk::new(13), options);
+    for _ in 0..limits::TRIAL_AFTER_MIN {
+        until_asleep(&journal);
+        let carrier = journal.carrier();
+        append_durable(&journal, b"lone");
+        assert!(carrier.carry());
+    }
+    // The writer rests now, until many have gathered.
+    let carrier = journal.carrier();
+    let waits: Vec<DurableWait> = (0..limits::RESTING_APPENDS_MAX)
+        .map(|_| append_durable(&journal, b"one of many"))
+        .collect();
+    assert!(!carrier.carry());
+    for wait in waits {
+        wait.wait_blocking().unwrap();
+    }
+    let calls = journal.telemetry().commit_calls.read();
+    assert_eq!(calls.count, u64::from(limits::TRIAL_AFTER_MIN) + 1);
 }
 
 #[test]

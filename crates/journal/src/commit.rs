@@ -76,16 +76,11 @@ impl Commit {
     /// Whether a batch may be written and synced in one: it is small and all of it waits for the
     /// disk, and all that stands before it is durable.
     pub(crate) fn may_sync_at_once(&self, batch: &Batch) -> bool {
-        batch.done.iter().all(|done| done.os.is_none()) && self.may_sync_carried(batch)
-    }
-
-    /// As [`Commit::may_sync_at_once`], where who waits for less hears of it no sooner: the thread
-    /// that would tell it is the one that syncs.
-    pub(crate) fn may_sync_carried(&self, batch: &Batch) -> bool {
+        let is_asked = |done: &Done| done.os.is_none() && done.disk.is_some();
         batch.need.0 == Durability::Disk
             && (batch.bytes.len() as u64) < self.handed_bytes_min
             && !batch.done.is_empty()
-            && batch.done.iter().all(|done| done.disk.is_some())
+            && batch.done.iter().all(is_asked)
             && matches!(&batch.runs[..], [run] if !run.seals)
             && self.dirty.is_none()
             && self.disk_waiters.is_empty()

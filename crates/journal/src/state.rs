@@ -99,7 +99,11 @@ impl Shared {
     pub(crate) fn wake_writer(&self, mut state: MutexGuard<'_, State>) {
         let parked = std::mem::replace(&mut state.parked, Parked::No);
         state.parked = match parked {
-            Parked::Asleep(asleep) if carry::promises(self, &mut state) => Parked::Promised(asleep),
+            Parked::Asleep(asleep)
+                if !asleep.writer.rests() && carry::promises(self, &mut state) =>
+            {
+                Parked::Promised(asleep)
+            }
             Parked::Promised(asleep) if carry::has_promised(self) && state.may_be_carried() => {
                 Parked::Promised(asleep)
             }
@@ -320,9 +324,13 @@ impl State {
             || !matches!(self.condition, Condition::Open)
     }
 
-    /// Whether what is pending is so little that who appended it may write it.
+    /// Whether what is pending is so little that who appended it may write it, and who is to hear of
+    /// it before it is synced does not have to wait for the sync.
     pub(crate) fn may_be_carried(&self) -> bool {
-        matches!(&self.pending.runs[..], [run] if !run.seals)
+        let is_synced = self.pending.need.0 == Durability::Disk;
+        let hears_early = is_synced && self.pending.done.iter().any(|done| done.os.is_some());
+        !hears_early
+            && matches!(&self.pending.runs[..], [run] if !run.seals)
             && self.pending.bytes.len() <= limits::CARRIED_BYTES_MAX
             && self.pending.done.len() <= limits::CARRIED_APPENDS_MAX
             && self.want == 0

@@ -1,5 +1,7 @@
 //! What the journal counts for its operators.
 
+use std::sync::atomic::AtomicU64;
+
 use base::Histogram;
 
 /// Figures of the group commits since the journal was opened.
@@ -11,6 +13,8 @@ pub struct Telemetry {
     pub commit_bytes: Histogram,
     /// Calls that each sync answered.
     pub commit_calls: Histogram,
+    /// Commits of callers that carried what they appended (see [`Carrier`](crate::Carrier)).
+    pub carried: AtomicU64,
 }
 
 impl Default for Telemetry {
@@ -19,6 +23,7 @@ impl Default for Telemetry {
             sync_seconds: Histogram::of_durations(),
             commit_bytes: Histogram::of_sizes(),
             commit_calls: Histogram::of_counts(),
+            carried: AtomicU64::new(0),
         }
     }
 }

@@ -27,6 +27,8 @@ pub(crate) struct Writer {
     pace: Pace,
     /// Appends of the batch that came late in the rest before it.
     late: usize,
+    /// When the last pass began that somebody carried.
+    carried_at: Option<Instant>,
 }
 
 impl Writer {
@@ -37,6 +39,7 @@ impl Writer {
             batch: Batch::default(),
             pace: Pace::new(),
             late: 0,
+            carried_at: None,
         }
     }
 
@@ -50,6 +53,9 @@ impl Writer {
             if !has_work {
                 break;
             }
+            if let Some(began) = self.carried_at.take() {
+                self.rest(began);
+            }
             let began = Instant::now();
             self.pass();
             self.rest(began);
@@ -61,13 +67,6 @@ impl Writer {
     pub(crate) fn pass(&mut self) -> bool {
         let shared = Arc::clone(&self.shared);
         self.take(&mut shared.state.lock());
-        if self.batch.need.0 == Durability::Disk {
-            self.pace.note(Taken {
-                appends: self.batch.done.len(),
-                sent_on: self.shared.sent_on.swap(0, Ordering::Relaxed),
-                late: std::mem::take(&mut self.late),
-            });
-        }
         let is_synced = self.commit.may_sync_at_once(&self.batch);
         self.write_out(is_synced);
         self.commit.allocate_ahead();
@@ -89,14 +88,27 @@ impl Writer {
             }
             self.take(&mut state);
         }
-        let is_synced = self.commit.may_sync_carried(&self.batch);
+        self.carried_at = Some(Instant::now());
+        let is_synced = self.commit.may_sync_at_once(&self.batch);
         self.write_out(is_synced);
         true
+    }
+
+    /// Whether a rest follows what was carried, which is for the thread.
+    pub(crate) fn rests(&self) -> bool {
+        !self.shared.options.sync_interval.is_zero() && self.pace.rests()
     }
 
     fn take(&mut self, state: &mut State) {
         std::mem::swap(&mut state.pending, &mut self.batch);
         state.in_flight = self.batch.bytes.len() as u64;
+        if self.batch.need.0 == Durability::Disk {
+            self.pace.note(Taken {
+                appends: self.batch.done.len(),
+                sent_on: self.shared.sent_on.swap(0, Ordering::Relaxed),
+                late: std::mem::take(&mut self.late),
+            });
+        }
     }
 
     /// Writes the batch, by a call that syncs it if so asked, and answers it.
@@ -108,11 +120,10 @@ impl Writer {
 
     /// Lets more gather before the next sync, where that is good for something.
     fn rest(&mut self, began: Instant) {
-        let interval = self.shared.options.sync_interval;
-        if interval.is_zero() || !self.pace.rests() {
+        if !self.rests() {
             return;
         }
-        let (now, until) = (Instant::now(), began + interval);
+        let (now, until) = (Instant::now(), began + self.shared.options.sync_interval);
         let mut state = self.shared.state.lock();
         state.parked = Parked::Resting {
             late_from: now + until.saturating_duration_since(now) / LATE_AFTER,

@@ -6,6 +6,7 @@
 //! once stays told until it is deleted, so that its counters have no holes.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::Ordering;
 
 use base::{Exposition, MetricKind};
 use kafka_protocol::ResponseError;
@@ -239,6 +240,10 @@ impl Streams {
         let help = "Calls that one sync of the journal answered.";
         let name = "thalweg_streams_journal_commit_calls";
         out.histogram(name, help, &telemetry.commit_calls.read());
+        let help = "Commits of requests that came alone, done by the thread that serves them.";
+        let name = "thalweg_streams_journal_carried_total";
+        let carried = telemetry.carried.load(Ordering::Relaxed);
+        out.counter(name, help, carried);
         let segments = journal.segments().len() as f64;
         out.gauge(
             "thalweg_streams_journal_segments",

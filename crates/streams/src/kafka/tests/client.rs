@@ -149,6 +149,13 @@ impl Client {
     }
 
     pub(super) async fn send<R: Request>(&mut self, version: i16, request: &R) -> i32 {
+        let frame = self.encoded(version, request);
+        self.socket.write_all(&frame).await.unwrap();
+        self.correlation
+    }
+
+    /// A request that is to be sent next.
+    pub(super) fn encoded<R: Request>(&mut self, version: i16, request: &R) -> BytesMut {
         self.correlation += 1;
         let header = RequestHeader::default()
             .with_request_api_key(R::KEY)
@@ -163,8 +170,7 @@ impl Client {
         request.encode(&mut frame, version).unwrap();
         let length = i32::try_from(frame.len() - 4).unwrap();
         frame[..4].copy_from_slice(&length.to_be_bytes());
-        self.socket.write_all(&frame).await.unwrap();
-        self.correlation
+        frame
     }
 
     pub(super) async fn frame(&mut self) -> Bytes {

@@ -1,5 +1,6 @@
 //! Conversations over real sockets with a store in a temporary folder.
 
+use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
@@ -154,6 +155,55 @@ async fn answers_come_in_the_order_of_the_requests_and_acks_0_gets_none() {
         "batches were stored in another order: {offsets:?}"
     );
     assert_eq!(offsets.last(), Some(&18));
+    server.stop().await;
+}
+
+/// Commits that the threads of connections have done themselves.
+fn carried(server: &Server) -> u64 {
+    let journal = &server.streams.shared().journal;
+    journal.telemetry().carried.load(Ordering::Relaxed)
+}
+
+#[tokio::test]
+async fn who_waits_for_each_answer_is_served_by_one_thread() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    let (began, mut count) = (Instant::now(), 0);
+    while carried(&server) < 3 {
+        assert!(began.elapsed() < Duration::from_secs(60), "none of {count}");
+        let answer = client.call(7, &produce("t", 0, -1, batch(&["x"]))).await;
+        let partition = &answer.responses[0].partition_responses[0];
+        assert_eq!((partition.error_code, partition.base_offset), (0, count));
+        count += 1;
+        // The journal's own thread had the last one, and takes a moment to fall asleep.
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+    // It is there for others at once.
+    let mut other = Client::connect(&server).await;
+    let (code, records) = fetched(&other.call(11, &fetch("t", count - 1, 0, 1 << 20)).await);
+    assert!(code == 0 && !records.is_empty());
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn who_sends_on_is_not_kept_waiting_by_its_first_request() {
+    let server = Server::start().await;
+    let mut client = Client::connect(&server).await;
+    client.call(9, &metadata("t")).await;
+    let before = carried(&server);
+    for _ in 0..50 {
+        let mut frames = BytesMut::new();
+        for _ in 0..2 {
+            frames.extend_from_slice(&client.encoded(7, &produce("t", 0, -1, batch(&["x"]))));
+        }
+        client.socket.write_all(&frames).await.unwrap();
+        for _ in 0..2 {
+            let (_, answer) = client.receive::<ProduceRequest>(7).await;
+            assert_eq!(answer.responses[0].partition_responses[0].error_code, 0);
+        }
+    }
+    assert_eq!(carried(&server), before);
     server.stop().await;
 }
 
