@@ -378,6 +378,7 @@ fn a_callback_that_is_carried_may_close_its_journal() {
 
 #[test]
 fn callers_that_carry_beside_each_other_lose_nothing() {
+    let carried = Arc::new(AtomicU64::new(0));
     for seed in 0..40 {
         let disk = SimDisk::new(seed);
         let options = JournalOptions {
@@ -389,7 +390,6 @@ fn callers_that_carry_beside_each_other_lose_nothing() {
         };
         let (journal, _) = open_with(&disk, options);
         disk.crash_after(50 + seed * 20);
-        let carried = Arc::new(AtomicU64::new(0));
         let callers: Vec<_> = (0..3u8)
             .map(|caller| {
                 let (journal, carried) = (journal.clone(), Arc::clone(&carried));
@@ -410,6 +410,8 @@ fn callers_that_carry_beside_each_other_lose_nothing() {
             assert!(next[caller] >= answered, "seed {seed}: {caller} lost one");
         }
     }
+    let carried = carried.load(Ordering::Relaxed);
+    assert!(carried > 100, "only {carried} were carried");
 }
 
 /// Appends, mostly as one that carries, and now and then rests so that others find the writer asleep;
@@ -419,7 +421,7 @@ fn call_until_down(journal: &Journal, caller: u8, carried: &AtomicU64) -> u32 {
     loop {
         let mut payload = vec![caller; 40 + usize::from(caller) * 100];
         payload[1..5].copy_from_slice(&answered.to_le_bytes());
-        let carrier = (answered % 5 != 0).then(|| journal.carrier());
+        let carrier = (!answered.is_multiple_of(5)).then(|| journal.carrier());
         let (done, wait) = Done::channel(Durability::Disk);
         let frame = Frame {
             kind: 1,
@@ -435,7 +437,7 @@ fn call_until_down(journal: &Journal, caller: u8, carried: &AtomicU64) -> u32 {
             }
             Err(_) => return answered,
         }
-        if answered % 7 != 0
+        if !answered.is_multiple_of(7)
             && let Some(carrier) = carrier
         {
             carried.fetch_add(u64::from(carrier.carry()), Ordering::Relaxed);
