@@ -295,12 +295,17 @@ impl Link {
         } else {
             0
         };
-        if self.alone < ALONE_MIN || !self.lane.may_wait() {
-            return super::api::begin(&self.context, frame);
-        }
-        let carrier = self.context.shared.streams.shared().journal.carrier();
+        let may_carry = self.alone >= ALONE_MIN && self.lane.may_wait();
+        let journal = &self.context.shared.streams.shared().journal;
+        let carrier = may_carry.then(|| journal.carrier());
         let begun = super::api::begin(&self.context, frame)?;
-        carrier.carry();
+        if matches!(begun.reply, Reply::Nothing) {
+            // Who gets no answer waits for none.
+            self.alone = 0;
+        }
+        if let Some(carrier) = carrier {
+            carrier.carry();
+        }
         Ok(begun)
     }
 

@@ -208,6 +208,25 @@ async fn who_sends_on_is_not_kept_waiting_by_its_first_request() {
 }
 
 #[tokio::test]
+async fn who_wants_no_answer_is_not_kept_waiting_for_a_sync() {
+    let server = Server::start().await;
+    let (mut client, mut reader) = (
+        Client::connect(&server).await,
+        Client::connect(&server).await,
+    );
+    client.call(9, &metadata("t")).await;
+    let before = carried(&server);
+    for count in 0..30 {
+        client.send(7, &produce("t", 0, 0, batch(&["x"]))).await;
+        // It was taken alone when the next one is sent.
+        let asked = fetch("t", count, 60_000, 1 << 20);
+        assert!(!fetched(&reader.call(11, &asked).await).1.is_empty());
+    }
+    assert_eq!(carried(&server), before);
+    server.stop().await;
+}
+
+#[tokio::test]
 async fn answers_that_are_ready_leave_together() {
     let server = Server::start().await;
     let (mut client, mut other) = (
