@@ -5,6 +5,8 @@
 //! help keeps is kept here by moving connections: one whose lane has no time left, and others
 //! beside it, goes on upon a lane that has some.
 //!
+//! A lane waits for the disk itself where only one connection has anything to do (decision 36).
+//!
 //! Each lane keeps in its [`Pace`] for how much of the time it was awake. The threads start with
 //! the first connection and end with the listener.
 
@@ -192,9 +194,7 @@ impl LanePlace {
         let goes = least + RELIEF_PERCENT_MIN <= own && pace.lets_one_go();
         goes.then(|| self.lanes.place_on(lane))
     }
-}
 
-impl LanePlace {
     /// Whether the lane may wait for the disk on behalf of this connection: nobody else has anything
     /// to do, or hardly ever. Where several have, their records are better synced together.
     pub(super) fn may_wait(&self) -> bool {
