@@ -6,9 +6,9 @@
 //! work. The writer lies where it sleeps ([`Parked`]), so that only one of the two can have it.
 //!
 //! The thread is called all the same as soon as anybody else appends, where there is much to write,
-//! where more has gathered meanwhile, and for what may take long: space, seals, and what waits for a
-//! sync that nobody asked for. A disk that is slow, and others who append at the same time, end the
-//! carrying for a while ([`Trust`](crate::pace::Trust)).
+//! where more has gathered meanwhile, and for what may take long, space and seals. What is to be synced
+//! later, since nobody waits for it, is synced by the thread when its time comes. A disk that is slow, and others who append at the same time, end the
+//! carrying for a while ([`Trust`]).
 
 use std::cell::{Cell, RefCell};
 use std::io;
@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use crate::error::JournalError;
 use crate::format::FRAME_OVERHEAD_BYTES;
 use crate::journal::Journal;
+use crate::limits;
 use crate::state::{Asleep, Condition, Parked, Shared, State};
 
 /// Lets appends of this thread be left to it; dropped without [`Carrier::carry`], it leaves them to
@@ -40,6 +41,40 @@ struct Offer {
     is_promised: bool,
 }
 
+/// Whether callers may carry their appends, by what came of it.
+pub(crate) struct Trust {
+    /// Appends to be left to the writer until the next one may be carried.
+    declined: u32,
+    /// How many it will be after a bad one.
+    declined_next: u32,
+}
+
+impl Trust {
+    pub(crate) fn new() -> Self {
+        Trust {
+            declined: 0,
+            declined_next: limits::DECLINED_MIN,
+        }
+    }
+
+    /// Whether this append may be carried.
+    pub(crate) fn grants(&mut self) -> bool {
+        let grants = self.declined == 0;
+        self.declined = self.declined.saturating_sub(1);
+        grants
+    }
+
+    /// Notes how one went: good where the disk was quick and nobody else came meanwhile.
+    pub(crate) fn note(&mut self, was_good: bool) {
+        if was_good {
+            self.declined_next = limits::DECLINED_MIN;
+            return;
+        }
+        self.declined = self.declined_next;
+        self.declined_next = (2 * self.declined_next).min(limits::DECLINED_MAX);
+    }
+}
+
 thread_local! {
     static OFFER: RefCell<Option<Offer>> = const { RefCell::new(None) };
     /// The journal whose writer's work this thread does.
@@ -51,7 +86,7 @@ impl Journal {
     pub fn carrier(&self) -> Carrier {
         forgo();
         let offer = Offer {
-            shared: Arc::clone(self.shared_arc()),
+            shared: Arc::clone(self.shared()),
             is_promised: false,
         };
         OFFER.set(Some(offer));

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use parking_lot::Mutex;
 
+use crate::carry::Trust;
 use crate::done::{Done, DurableWait, OnDone};
 use crate::error::JournalError;
 use crate::format::{Frame, FrameRef};
@@ -244,13 +245,13 @@ fn what_comes_while_an_append_is_carried_is_the_writers() {
 fn what_nobody_waits_for_is_synced_in_time_though_it_was_carried() {
     let disk = SimDisk::new(7);
     let options = JournalOptions {
-        unasked_rest: Duration::from_millis(200),
+        unasked_rest: Duration::from_secs(1),
         ..OPTIONS
     };
     let (journal, _) = open_with(&disk, options);
+    let began = Instant::now();
     append_durable(&journal, b"first").wait_blocking().unwrap();
     until_asleep(&journal);
-    let began = Instant::now();
     for _ in 0..20 {
         let carrier = journal.carrier();
         append(&journal, b"nobody waits", Durability::Disk, Done::none());
@@ -258,7 +259,7 @@ fn what_nobody_waits_for_is_synced_in_time_though_it_was_carried() {
         until_asleep(&journal);
     }
     until("the sync", || journal.durable_end() == journal.end());
-    assert!(began.elapsed() >= Duration::from_millis(150), "no rest");
+    assert!(began.elapsed() >= options.unasked_rest, "no rest");
 }
 
 #[test]
@@ -471,4 +472,24 @@ fn a_disk_that_keeps_its_callers_is_left_to_the_writer() {
     }
     let first = limits::DECLINED_MIN;
     assert_eq!(carried, [0, first + 1, 3 * first + 2]);
+}
+
+#[test]
+fn who_is_kept_long_carries_ever_more_seldom() {
+    let mut trust = Trust::new();
+    let mut declined_before = |was_good| {
+        let declined = std::iter::repeat_with(|| trust.grants()).take_while(|grants| !grants);
+        let declined = declined.count();
+        trust.note(was_good);
+        declined
+    };
+    let bad: Vec<usize> = (0..9).map(|_| declined_before(false)).collect();
+    assert_eq!(bad, [0, 16, 32, 64, 128, 256, 512, 1_024, 1_024]);
+    assert_eq!(declined_before(true), 1_024);
+    assert_eq!(declined_before(false), 0);
+    assert_eq!(
+        declined_before(true),
+        16,
+        "what was good once is tried again soon"
+    );
 }

@@ -334,11 +334,7 @@ impl Journal {
         self.handle.close()
     }
 
-    pub(crate) fn shared(&self) -> &Shared {
-        &self.handle.shared
-    }
-
-    pub(crate) fn shared_arc(&self) -> &Arc<Shared> {
+    pub(crate) fn shared(&self) -> &Arc<Shared> {
         &self.handle.shared
     }
 }

@@ -66,40 +66,6 @@ impl Pace {
     }
 }
 
-/// Whether callers may carry their appends, by what came of it.
-pub(crate) struct Trust {
-    /// Appends to be left to the writer until the next one may be carried.
-    declined: u32,
-    /// How many it will be after a bad one.
-    declined_next: u32,
-}
-
-impl Trust {
-    pub(crate) fn new() -> Self {
-        Trust {
-            declined: 0,
-            declined_next: limits::DECLINED_MIN,
-        }
-    }
-
-    /// Whether this append may be carried.
-    pub(crate) fn grants(&mut self) -> bool {
-        let grants = self.declined == 0;
-        self.declined = self.declined.saturating_sub(1);
-        grants
-    }
-
-    /// Notes how one went: good where the disk was quick and nobody else came meanwhile.
-    pub(crate) fn note(&mut self, was_good: bool) {
-        if was_good {
-            self.declined_next = limits::DECLINED_MIN;
-            return;
-        }
-        self.declined = self.declined_next;
-        self.declined_next = (2 * self.declined_next).min(limits::DECLINED_MAX);
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -165,26 +131,6 @@ mod tests {
         assert_eq!(
             syncs_until_rest(&mut pace, full),
             limits::TRIAL_AFTER_MIN,
-            "what was good once is tried again soon"
-        );
-    }
-
-    #[test]
-    fn who_is_kept_long_carries_ever_more_seldom() {
-        let mut trust = Trust::new();
-        let mut declined_before = |was_good| {
-            let declined = std::iter::repeat_with(|| trust.grants()).take_while(|grants| !grants);
-            let declined = declined.count();
-            trust.note(was_good);
-            declined
-        };
-        let bad: Vec<usize> = (0..9).map(|_| declined_before(false)).collect();
-        assert_eq!(bad, [0, 16, 32, 64, 128, 256, 512, 1_024, 1_024]);
-        assert_eq!(declined_before(true), 1_024);
-        assert_eq!(declined_before(false), 0);
-        assert_eq!(
-            declined_before(true),
-            16,
             "what was good once is tried again soon"
         );
     }

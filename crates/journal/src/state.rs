@@ -11,7 +11,7 @@ use std::time::Instant;
 use parking_lot::{Condvar, Mutex, MutexGuard};
 use tokio::sync::Notify;
 
-use crate::carry;
+use crate::carry::{self, Trust};
 use crate::checksum::Checksum;
 use crate::disk::{Disk, DiskLock, File};
 use crate::done::Done;
@@ -22,7 +22,6 @@ use crate::format::{
 use crate::limits;
 use crate::mark::Marks;
 use crate::options::{Durability, JournalOptions};
-use crate::pace::Trust;
 use crate::pages::Buffer;
 use crate::segment::{Segment, SegmentTable};
 use crate::spares::Spares;
